@@ -153,7 +153,8 @@ class Shard:
                 isolation_level=None,
                 timeout=LOCK_TIMEOUT,
             )
-            self._connection.text_factory = _text
+            # A damaged file may have text that is not UTF-8.
+            self._connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
             # A killed process may have left a file without tables.
             found = self._header()
             if header is not None and found is None:
@@ -432,8 +433,3 @@ def checksum_1(id: Any, length: Any, source: bytes, vectors: bytes) -> bytes:
 def header_checksum(values: Mapping[str, str]) -> str:
     """The SHA-256 of a header's keys and values."""
     return hashlib.sha256(repr(sorted(values.items(), key=repr)).encode()).hexdigest()
-
-
-def _text(raw: bytes) -> str:
-    """Text of a file, which can be damaged."""
-    return raw.decode("utf-8", "backslashreplace")

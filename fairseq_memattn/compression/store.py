@@ -124,8 +124,9 @@ def faults(folder: Path, drop: bool = False) -> tuple[list[str], int]:
             wrong, right = _of_file(file, drop)
         except Damaged as error:
             wrong, right = [str(error)], 0
-            if drop:
-                _remove(file)
+            if drop:  # the mark last, so that an interrupted removal can be repeated
+                for lost in (file, file.with_name(f"{file.name}-journal"), mark(file)):
+                    lost.unlink(missing_ok=True)
         found += wrong
         intact += right
     return found, intact
@@ -166,9 +167,3 @@ def _changed(shard: Shard, drop: bool) -> list[str]:
             shard.unseal()
         return [str(error)]
     return []
-
-
-def _remove(file: Path) -> None:
-    """Removes a shard, its mark last, so that an interrupted removal can be repeated."""
-    for lost in (file, file.with_name(f"{file.name}-journal"), mark(file)):
-        lost.unlink(missing_ok=True)

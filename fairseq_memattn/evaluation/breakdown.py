@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,10 +53,11 @@ def breakdown(
     for index, number in enumerate(numbers):
         groups[bisect_left(limits, number)].append(index)
     accepted = [{line.strip() for line in lines} for lines in zip(*references, strict=True)]
+    hypotheses = next(each.hypotheses for each in measures if each.name != "d-BLEU")
     rows = []
     for group, chosen in sorted(groups.items()):
         systems = group_scores(measures, references, chosen)
-        for system, lines in _hypotheses(measures).items():
+        for system, lines in hypotheses.items():
             exact = sum(lines[index].strip() in accepted[index] for index in chosen)
             systems[system]["accuracy"] = 100 * exact / len(chosen)
         rows.append({"group": label(group, limits), "sentences": len(chosen), "systems": systems})
@@ -69,10 +70,6 @@ def label(group: int, limits: Sequence[int]) -> str:
         return f">{limits[-1]}"
     first = limits[group - 1] + 1 if group else limits[0]
     return str(first) if first == limits[group] else f"{first}-{limits[group]}"
-
-
-def _hypotheses(measures: Sequence[Measure]) -> Mapping[str, Sequence[str]]:
-    return next(each.hypotheses for each in measures if each.name != "d-BLEU")
 
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 3.0  # inches

@@ -273,24 +273,16 @@ def results_text(summary: dict[str, Any]) -> str:
         for kind, counts in part.get("types", {}).items():
             rows.append(_row(f"  {kind}", counts))
         if "blocks" in part:
-            rows.append(_block_row(part["blocks"]))
+            blocks = part["blocks"] | {"groups": part["blocks"]["blocks"]}
+            rows.append(_row("  blocks with all right", blocks))
     if len(summary["phenomena"]) > 1:
         rows.append(_row("total", summary["total"]))
     return table(rows)
 
 
 def _row(name: str, counts: dict[str, Any]) -> list[str]:
-    numbers = [str(counts[key]) for key in ("groups", "lines", "right", "ties", "repeated")]
-    return [name, *numbers, *_percentages(counts)]
-
-
-def _block_row(counts: dict[str, Any]) -> list[str]:
-    numbers = [str(counts["blocks"]), "", str(counts["right"]), "", ""]
-    return ["  blocks with all right", *numbers, *_percentages(counts)]
-
-
-def _percentages(counts: dict[str, Any]) -> list[str]:
-    return [f"{100 * counts[key]:.1f} %" for key in ("accuracy", "chance")]
+    numbers = [str(counts.get(key, "")) for key in ("groups", "lines", "right", "ties", "repeated")]
+    return [name, *numbers, *(f"{100 * counts[key]:.1f} %" for key in ("accuracy", "chance"))]
 
 
 def read_entries(path: Path, problem: Callable[[Any], str | None]) -> list[dict[str, Any]]:

@@ -21,10 +21,11 @@ def fonts_for(texts: Iterable[str]) -> Iterator[None]:
     Prints a warning that names a package of fonts if no font has some characters.
     """
     import matplotlib
+    from matplotlib.font_manager import FontProperties, findfont
 
     missing = {char for text in texts for char in text if char.isprintable() and char != " "}
     families = list(matplotlib.rcParams["font.family"])
-    missing -= _characters(_default_font())
+    missing -= _characters(Path(findfont(FontProperties())))
     while missing:
         name, found = _best_font(missing)
         if not found:
@@ -38,12 +39,6 @@ def fonts_for(texts: Iterable[str]) -> Iterator[None]:
         yield
 
 
-def _default_font() -> Path:
-    from matplotlib.font_manager import FontProperties, findfont
-
-    return Path(findfont(FontProperties()))
-
-
 def _best_font(wanted: set[str]) -> tuple[str, set[str]]:
     """The name of the installed font with most of the wanted characters, and these."""
     from matplotlib.font_manager import findSystemFonts, fontManager
@@ -52,7 +47,8 @@ def _best_font(wanted: set[str]) -> tuple[str, set[str]]:
     known = {entry.fname for entry in fontManager.ttflist}
     for path in findSystemFonts():
         if path not in known:
-            _add(path)
+            with suppress(OSError, RuntimeError, ValueError):  # none that matplotlib can draw
+                fontManager.addfont(path)
     best: tuple[str, set[str]] = "", set()
     for entry in sorted(fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)):
         if entry.style == "normal" and not entry.name.startswith(LAST_RESORT):
@@ -60,13 +56,6 @@ def _best_font(wanted: set[str]) -> tuple[str, set[str]]:
             if len(found) > len(best[1]):
                 best = entry.name, found
     return best
-
-
-def _add(path: str) -> None:
-    from matplotlib.font_manager import fontManager
-
-    with suppress(OSError, RuntimeError, ValueError):  # not a font that matplotlib can draw
-        fontManager.addfont(path)
 
 
 @functools.cache

@@ -201,14 +201,10 @@ def _handles(logs: Sequence[TrainingLog]) -> "list[Line2D]":
 
 def _draw(axes: Any, rows: Sequence[Row], measure: str, **style: Any) -> None:
     """A line, with a marker for each of few points, so that a single one is seen, too."""
-    points = _points(rows, measure)
-    axes.plot(*points, marker=_marker(len(points[0]) < FEW), **style)
+    found = [row for row in rows if measure in row]
+    updates, values = ([row[name] for row in found] for name in (COUNT, measure))
+    axes.plot(updates, values, marker=_marker(len(found) < FEW), **style)
 
 
 def _marker(shown: bool) -> str | None:
     return "o" if shown else None
-
-
-def _points(rows: Sequence[Row], measure: str) -> tuple[list[float], list[float]]:
-    found = [(row["num_updates"], row[measure]) for row in rows if measure in row]
-    return [x for x, _ in found], [y for _, y in found]

@@ -39,9 +39,5 @@ def function_words(sentences: Sequence[Sequence[str]], documents: Sequence[Docum
 def content_word(token: str, function_words: set[str]) -> str | None:
     """The casefolded token if it has letters only and is no function word, and otherwise None."""
     word = token.casefold()
-    return word if _has_letters_only(token) and word not in function_words else None
-
-
-def _has_letters_only(token: str) -> bool:
-    """Whether a token has only letters, and marks on them."""
-    return token[:1].isalpha() and all(one.isalpha() or is_mark(one) for one in token)
+    has_letters_only = token[:1].isalpha() and all(one.isalpha() or is_mark(one) for one in token)
+    return word if has_letters_only and word not in function_words else None

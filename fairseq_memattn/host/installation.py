@@ -49,7 +49,7 @@ def check_environment() -> None:
         if error.name != "torch":
             raise
         raise ImportError(f"fairseq_memattn needs PyTorch, which is missing: {INSTALL}") from None
-    if _version(torch.__version__) < (2, 6):
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < (2, 6):
         raise ImportError(
             f"fairseq_memattn needs torch 2.6 or newer, but torch {torch.__version__} is "
             f"installed: {INSTALL}"
@@ -64,10 +64,10 @@ def check_environment() -> None:
     except Exception as error:
         # fairseq 0.12.2 fails on Python 3.11 with a ValueError (a mutable default in a dataclass),
         # other mismatches with whatever they happen to meet first: hence any exception.
-        reason = f"{type(error).__name__}: {_first_line(error)}"
+        message = str(error).partition("\n")[0]
         raise ImportError(
             f"the installed fairseq does not import on Python {sys.version.split()[0]} and torch "
-            f"{torch.__version__} ({reason}); replace it: {INSTALL}"
+            f"{torch.__version__} ({type(error).__name__}: {message}); replace it: {INSTALL}"
         ) from error
 
 
@@ -80,11 +80,3 @@ def _root_logger_as_it_is() -> Iterator[None]:
         yield
     finally:
         logging.root.removeHandler(handler)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]

@@ -14,6 +14,14 @@ from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inp
 from fairseq_memattn.errors import MemAttnError, flag
 
 
+def told(reader: Callable[..., Any], *args: Any) -> Any:
+    """Calls a reader of files, whose ValueErrors become MemAttnErrors."""
+    try:
+        return reader(*args)
+    except ValueError as error:
+        raise MemAttnError(str(error)) from None
+
+
 class OneDictionaryTask(FairseqTask):
     """A task with one dictionary for source and target."""
 

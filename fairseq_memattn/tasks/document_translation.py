@@ -324,7 +324,11 @@ class DocumentTranslationTask(TranslationTask):
                     shown.check_sizes(max_tokens)
                 batches = document_batches(shown, num_shards, shard_id, **batching)
             else:
-                _check_shards(num_shards, dataset)
+                if num_shards > (most := len(dataset.documents)):
+                    raise MemAttnError(
+                        f"--num-shards must be at most the {most} documents of {dataset.name}, "
+                        f"because a document is in one shard, but is {num_shards}"
+                    )
                 batches = single_batches(dataset.documents, num_shards, shard_id)
                 shown = SentenceDataset.of(dataset)
         made = ShardIterator(
@@ -460,12 +464,4 @@ def _check_separator(symbol: str) -> None:
     if symbol in Dictionary().symbols:
         raise MemAttnError(
             f"--context-separator must not be a symbol of every dictionary, but is {symbol!r}"
-        )
-
-
-def _check_shards(shards: int, dataset: DocumentDataset) -> None:
-    if shards > len(dataset.documents):
-        raise MemAttnError(
-            f"--num-shards must be at most the {len(dataset.documents)} documents of "
-            f"{dataset.name}, because a document is in one shard, but is {shards}"
         )

@@ -4,7 +4,6 @@ import logging
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fairseq.data import Dictionary
@@ -17,7 +16,7 @@ from fairseq_memattn.data.questions.dataset import QuestionDataset, QuestionOpti
 from fairseq_memattn.errors import MemAttnError, check_fields, flag, option
 from fairseq_memattn.evaluation.fairseq_output import BOUNDARY, join_pieces
 from fairseq_memattn.qa.question_sets import read_records
-from fairseq_memattn.tasks.base import ChunkedTask, QuestionTask, warn_of_others
+from fairseq_memattn.tasks.base import ChunkedTask, QuestionTask, told, warn_of_others
 from fairseq_memattn.tasks.validation import answers as validation_answers
 
 logger = logging.getLogger(__name__)
@@ -144,7 +143,7 @@ class QuestionAnsweringTask(ChunkedTask, QuestionTask):
             raise MemAttnError(
                 f"{listed}: there is no such file; `memattn prepare squad` writes it"
             )
-        records = _read_records(listed)
+        records = told(read_records, listed)
         for part, found in (("context", contexts), ("answer", answers), ("records", records)):
             if found is not None and len(found) != len(questions):
                 raise MemAttnError(
@@ -191,13 +190,6 @@ class QuestionAnsweringTask(ChunkedTask, QuestionTask):
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)
         validation_answers.log_scores(logging_outputs)
-
-
-def _read_records(path: Path) -> Any:
-    try:
-        return read_records(path)
-    except ValueError as error:
-        raise MemAttnError(str(error)) from None
 
 
 def _check(cfg: QuestionAnsweringConfig) -> None:

@@ -1,9 +1,8 @@
 """Reading comprehension: the answer to a question as a span of its context (GMAT, section 4.4)."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 from fairseq.data import Dictionary, iterators
@@ -18,7 +17,7 @@ from fairseq_memattn.errors import MemAttnError, check_fields, check_least, opti
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
-from fairseq_memattn.tasks.base import QuestionTask, check_criterion
+from fairseq_memattn.tasks.base import QuestionTask, check_criterion, told
 from fairseq_memattn.tasks.validation import answers as validation_answers
 
 logger = logging.getLogger(__name__)
@@ -136,10 +135,10 @@ class SpanAnsweringTask(QuestionTask):
         folder = self.folder(epoch, combine)
         questions, contexts = self.texts(folder, split, "question", "context")
         tokens = int(contexts.sizes.sum()) - len(contexts)
-        answers = _read(read_numbers, folder, "answers", split, 2 * len(questions))
+        answers = told(read_numbers, folder, "answers", split, 2 * len(questions))
         tags = None
         if self.cfg.supporting_facts:
-            tags = _read(read_numbers, folder, "tags", split, tokens)
+            tags = told(read_numbers, folder, "tags", split, tokens)
             if combine and not tags.any():
                 raise MemAttnError(
                     f"--supporting-facts: no context of {split} has supporting facts"
@@ -161,7 +160,9 @@ class SpanAnsweringTask(QuestionTask):
         self.datasets[split] = dataset
         self.gatherers.pop(split, None)
         if self.cfg.eval_answers and not combine:
-            self.gatherers[split] = _gatherer(dataset, folder)
+            if dataset.answers is None:
+                raise MemAttnError(f"--eval-answers: the answers of {split} are not public")
+            self.gatherers[split] = AnswerGatherer(told(read_texts, dataset, folder, split))
 
     def get_batch_iterator(
         self, dataset: SpanDataset, *args: Any, **kwargs: Any
@@ -208,19 +209,6 @@ class SpanAnsweringTask(QuestionTask):
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)
         validation_answers.log_scores(logging_outputs)
-
-
-def _gatherer(dataset: SpanDataset, folder: Path) -> AnswerGatherer:
-    if dataset.answers is None:
-        raise MemAttnError(f"--eval-answers: the answers of {dataset.name} are not public")
-    return AnswerGatherer(_read(read_texts, dataset, folder, dataset.name))
-
-
-def _read(reader: Callable[..., Any], *args: Any) -> Any:
-    try:
-        return reader(*args)
-    except ValueError as error:
-        raise MemAttnError(str(error)) from None
 
 
 def _check(cfg: SpanAnsweringConfig) -> None:

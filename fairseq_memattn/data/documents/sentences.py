@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
-from torch import Tensor
 
 from fairseq_memattn.data.documents.collation import WindowCollater
 from fairseq_memattn.data.documents.dataset import DocumentDataset
@@ -65,17 +64,17 @@ class SentenceDataset(FairseqDataset):
         if not samples:
             return {}
         source = self.collate.source_rows([sample["source"] for sample in samples])
+        target = None
+        if self.target is not None:
+            target = self.collate.pad([sample["target"] for sample in samples], left=False)
         return {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "ntokens": int(source["src_lengths"].sum()),
             "split": self.name,
             "net_input": source,
-            "target": self._padded([sample["target"] for sample in samples]),
+            "target": target,
         }
-
-    def _padded(self, targets: Sequence[Tensor]) -> Tensor | None:
-        return None if self.target is None else self.collate.pad(targets, left=False)
 
     def num_tokens(self, index: int) -> int:
         return int(self.windows[index])

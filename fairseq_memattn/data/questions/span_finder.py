@@ -111,7 +111,10 @@ class SpanFinder:
             )
         batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=max_tokens)
         on_gpu = next(model.parameters()).is_cuda
-        found = [Found([], self._no_facts(int(length))) for length in dataset.lengths]
+        found = [
+            Found([], None if dataset.tags is None else np.zeros(int(length), np.float32))
+            for length in dataset.lengths
+        ]
         by_number = dict(enumerate(found))
         for batch in tqdm(batches, "windows", disable=None, unit="batch", leave=False):
             sample = dataset.collater([dataset[int(index)] for index in batch])
@@ -128,9 +131,6 @@ class SpanFinder:
             sample["id"].tolist(), scores.float().cpu(), inside, strict=True
         ):
             self._take(found, index, row[mask].numpy())
-
-    def _no_facts(self, length: int) -> NDArray[np.float32] | None:
-        return None if self.dataset.tags is None else np.zeros(length, np.float32)
 
     def _take(self, found: Mapping[int, Found], index: int, scores: NDArray[np.float32]) -> None:
         """Adds the scores (C, 2 or 4) of a window's tokens to those of its question."""

@@ -149,32 +149,22 @@ def check_training(cfg: Any) -> None:
     from fairseq.tasks import TASK_REGISTRY
 
     checkpoint, task = cfg.checkpoint, TASK_REGISTRY.get(cfg.task._name)
-    _warn_of_metric(checkpoint)
-    check_model_options(cfg)
-    if cfg.dataset.combine_valid_subsets and _is_own(task):
-        raise MemAttnError(
-            f"--combine-valid-subsets leaves out splits with --task {cfg.task._name}; name them in "
-            "--valid-subset, with commas between them"
-        )
-    if _is_missing(checkpoint.restore_file):
-        raise MemAttnError(f"--restore-file {checkpoint.restore_file} does not exist")
-    if checkpoint.write_checkpoints_asynchronously and find_spec("iopath") is None:
-        raise MemAttnError("--write-checkpoints-asynchronously needs the package iopath")
-
-
-def _is_own(task: Any) -> bool:
-    return getattr(task, "__module__", "").startswith("fairseq_memattn.")
-
-
-def _is_missing(path: str) -> bool:
-    """Whether fairseq would begin a training anew in place of the one that is to be resumed."""
-    return path != "checkpoint_last.pt" and "://" not in path and not os.path.exists(path)
-
-
-def _warn_of_metric(checkpoint: Any) -> None:
-    metric = checkpoint.best_checkpoint_metric
+    metric, resumed = checkpoint.best_checkpoint_metric, checkpoint.restore_file
     if metric in HIGHEST_IS_BEST and not checkpoint.maximize_best_checkpoint_metric:
         logger.warning(
             f"--best-checkpoint-metric {metric} keeps the checkpoint with the lowest {metric}; "
             "--maximize-best-checkpoint-metric keeps the one with the highest"
         )
+    check_model_options(cfg)
+    is_own = getattr(task, "__module__", "").startswith("fairseq_memattn.")
+    if cfg.dataset.combine_valid_subsets and is_own:
+        raise MemAttnError(
+            f"--combine-valid-subsets leaves out splits with --task {cfg.task._name}; name them in "
+            "--valid-subset, with commas between them"
+        )
+    # Without the file, fairseq would begin anew.
+    named = resumed != "checkpoint_last.pt" and "://" not in resumed
+    if named and not os.path.exists(resumed):
+        raise MemAttnError(f"--restore-file {resumed} does not exist")
+    if checkpoint.write_checkpoints_asynchronously and find_spec("iopath") is None:
+        raise MemAttnError("--write-checkpoints-asynchronously needs the package iopath")

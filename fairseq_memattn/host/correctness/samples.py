@@ -92,28 +92,19 @@ def keep_last_batch(
         options.required_batch_size_multiple = given
 
 
-def _lacking(dataset: Any) -> str:
-    """What a loss needs and a data set does not have; nothing if it has all."""
-    dataset = getattr(dataset, "dataset", dataset)  # of several processes, or of --stream
-    targets = "target sentences, but its target file is missing"
-    needed = {"tgt": targets, "target": targets, "answers": "answers, but they are not public"}
-    return next((what for name, what in needed.items() if getattr(dataset, name, 0) is None), "")
-
-
 def require_targets(get_iterator: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """`Trainer.get_train_iterator` or `get_valid_iterator`, for which the targets are there.
 
     fairseq fails on those of the validation after an epoch, before it is saved.
     """
-    _check_targets(self.task)
+    targets = "target sentences, but its target file is missing"
+    needed = {"tgt": targets, "target": targets, "answers": "answers, but they are not public"}
+    for split, dataset in self.task.datasets.items():
+        dataset = getattr(dataset, "dataset", dataset)  # of several processes, or of --stream
+        for name, what in needed.items():
+            if getattr(dataset, name, 0) is None:
+                raise MemAttnError(f"the split {split} must have {what}")
     return get_iterator(self, *args, **kwargs)
-
-
-def _check_targets(task: Any) -> None:
-    for split, dataset in task.datasets.items():
-        lacking = _lacking(dataset)
-        if lacking:
-            raise MemAttnError(f"the split {split} must have {lacking}")
 
 
 def evaluate_every_block(

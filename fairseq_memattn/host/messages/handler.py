@@ -6,7 +6,6 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -100,17 +99,11 @@ def sentence(error: BaseException) -> str:
     not finite, as an exception of its own, so that the whole chain is searched for an error of this
     package and for theirs.
     """
-    for cause in _chain(error):
+    cause: BaseException | None = error
+    while cause is not None:
         if isinstance(cause, MemAttnError):
             return last_line(cause)
         if isinstance(cause, FloatingPointError):
             return unforeseen(cause)
-    return unforeseen(error)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, and those that led to it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
         cause = cause.__cause__ or cause.__context__
+    return unforeseen(error)

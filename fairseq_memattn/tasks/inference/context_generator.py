@@ -136,8 +136,9 @@ class ContextGenerator(SentenceGenerator):
         inputs = self._sources(sentences, prefixes)
         inputs["prefixes"] = dataset.collate.pad(prefixes, left=False)
         batch = self._moved({"id": torch.tensor(sentences), "net_input": inputs})
-        pairs = zip(sentences, prefixes, strict=True)
-        limits = torch.tensor([self._limit(s, len(prefix)) for s, prefix in pairs])
+        # The largest numbers of tokens of prefixes and translations
+        pairs, most = zip(sentences, prefixes, strict=True), self._max_window()
+        limits = torch.tensor([min(len(p) + self._max_length(s), most) for s, p in pairs])
         found = with_limits(generator, limits).generate(self.models, batch)
         return [
             self._without_prefix(hypotheses, len(prefix))
@@ -196,10 +197,6 @@ class ContextGenerator(SentenceGenerator):
             return len(self.dataset.reference(sentence)) - 1  # without eos
         generator, length = self.generator, len(self.dataset.source[sentence])
         return max(int(generator.max_len_a * length + generator.max_len_b), generator.min_len)
-
-    def _limit(self, sentence: int, prefix: int) -> int:
-        """The largest number of tokens of the prefix and the translation."""
-        return min(prefix + self._max_length(sentence), self._max_window())
 
     def _tokens(self, row: tuple[int, Tensor]) -> int:
         sentence, prefix = row

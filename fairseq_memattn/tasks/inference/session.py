@@ -88,25 +88,26 @@ class DocumentSession:
         """
         keep = max(windows.source_context, windows.target_context)
         conversation = earlier.conversation if earlier else Conversation(keep)
-        dataset = dataset_of_lines([*conversation.sources, *lines], windows)
+        lines = [*conversation.sources, *lines]
+        sizes = np.array([len(line) for line in lines], dtype=np.int64)
+        documents = documents_of_lines(lines)
+        dataset = DocumentDataset(lines, None, (sizes, None), documents, windows)
         return cls(dataset, range(len(dataset.documents)), options, conversation)
 
     def _begin(self) -> None:
         self.position = self.first
         begun = self.conversation.memory
         self.memories: Memories = {} if begun is None else {0: begun}
+        sizes = [len(self.dataset.documents.sentences_of(number)) for number in self.order]
+        progress = DocumentProgress(sum(sizes) - len(self.known), len(sizes))
         self.decoder = DocumentDecoder(
             self.dataset.documents,
             self.order,
             context=self.dataset.options.target_context,
             side_by_side=self.options.side_by_side,
             known=self.known,
-            progress=self._progress() if self.options.progress else None,
+            progress=progress if self.options.progress else None,
         )
-
-    def _progress(self) -> DocumentProgress:
-        documents = [self.dataset.documents.sentences_of(number) for number in self.order]
-        return DocumentProgress(sum(map(len, documents)) - len(self.known), len(documents))
 
     def is_past(self, sentence: int) -> bool:
         """Whether a sentence of the data set has been returned already, or none is to be."""
@@ -197,9 +198,3 @@ def sentences_of_lines(
             )
     sizes = np.array([len(line) for line in lines], dtype=np.int64)
     return SentenceDataset(lines, None, (sizes, None), sizes, WindowCollater(windows), name=LINES)
-
-
-def dataset_of_lines(lines: Sequence[Tensor], windows: WindowOptions) -> DocumentDataset:
-    """The data set of windows of lines, without targets; see `documents_of_lines`."""
-    sizes = np.array([len(line) for line in lines], dtype=np.int64)
-    return DocumentDataset(lines, None, (sizes, None), documents_of_lines(lines), windows)

@@ -1,6 +1,6 @@
 """Exact match and F1 in validation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairseq.logging import metrics
@@ -30,8 +30,6 @@ def log_scores(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
     for key in (COUNT, *(f"_{name}" for name in MEASURES)):
         metrics.log_scalar(key, float(sum(log.get(key, 0) for log in logging_outputs)))
     for name in MEASURES:
-        metrics.log_derived(name, _percent(f"_{name}"))
-
-
-def _percent(key: str) -> Callable[[Mapping[str, Any]], float]:
-    return lambda meters: round(100 * meters[key].sum / meters[COUNT].sum, 3)
+        metrics.log_derived(
+            name, lambda log, key=f"_{name}": round(100 * log[key].sum / log[COUNT].sum, 3)
+        )
