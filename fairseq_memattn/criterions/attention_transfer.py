@@ -33,8 +33,6 @@ WEIGHTS = ChoiceEnum(["control", "attention"])
 
 @dataclass
 class AttentionTransferConfig(FairseqDataclass):
-    """The flags of the criterion."""
-
     attention_teacher: str = option(
         "",
         "trained checkpoint whose attention the model's bounded memories imitate; the model has "

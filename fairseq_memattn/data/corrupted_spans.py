@@ -185,7 +185,6 @@ class SpanOptions:
 
     @property
     def chunking(self) -> Chunking:
-        """How an input is cut into chunks."""
         return Chunking(self.chunks, self.chunk_length)
 
 

@@ -36,7 +36,6 @@ class Consistency(NamedTuple):
         return 100 * self.equal / self.pairs if self.pairs else None
 
     def as_dict(self) -> dict[str, Any]:
-        """A dictionary for JSON."""
         return {"LTCR": self.ltcr, **self._asdict()}
 
 
@@ -130,3 +129,54 @@ def names(sentences: Sequence[Words]) -> set[str]:
         for token in tokens[1:]:
             (capitalised if token[0].isupper() else other).add(token.casefold())
     return capitalised - other
+
+
+STEM_LETTERS = 5
+
+
+class Cohesion(NamedTuple):
+    """Counts over all documents.
+
+    content: content words; repeated: those whose form, cohesive: those whose stem has occurred
+    before in the document
+    """
+
+    content: int
+    repeated: int
+    cohesive: int
+
+    @property
+    def rc(self) -> float | None:
+        """Percentage of content words that repeat a form; None without content words."""
+        return 100 * self.repeated / self.content if self.content else None
+
+    @property
+    def lc(self) -> float | None:
+        """Percentage of content words that repeat a form or a stem; None without content words."""
+        return 100 * self.cohesive / self.content if self.content else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"LC": self.lc, "RC": self.rc, **self._asdict()}
+
+
+def stem(word: str) -> str:
+    """The first five letters (McNamee and Mayfield, 2004), for which no dictionary is needed."""
+    return word[:STEM_LETTERS]
+
+
+def cohesion(
+    sentences: Sequence[Words], documents: Sequence[Document], function_words: set[str]
+) -> Cohesion:
+    """Counts content words, and those that repeat others. Upper and lower case are the same."""
+    content = repeated = cohesive = 0
+    for _, start, stop in documents:
+        words = [
+            word
+            for tokens in sentences[start:stop]
+            for token in tokens
+            if (word := content_word(token, function_words))
+        ]
+        content += len(words)
+        repeated += len(words) - len(set(words))
+        cohesive += len(words) - len(set(map(stem, words)))
+    return Cohesion(content, repeated, cohesive)

@@ -70,7 +70,6 @@ class Group:
 
     @property
     def true(self) -> tuple[str, ...]:
-        """The correct candidate."""
         return self.candidates[self.true_index]
 
 

@@ -62,7 +62,6 @@ class Selection(NamedTuple):
     weights: "Tensor"
 
     def as_dict(self) -> dict[str, Any]:
-        """A dictionary for JSON."""
         return self._asdict() | {"weights": self.weights.tolist()}
 
 

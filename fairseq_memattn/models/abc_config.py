@@ -53,8 +53,6 @@ class ABCControlConfig(FairseqDataclass):
 
 @dataclass
 class ABCEncoderConfig(ABCControlConfig):
-    """The flags of an encoder without a decoder."""
-
     abc_encoder_slots: int = size_option(
         64, "memory slots of the encoder's self-attention; the paper has 64 and 128", least=0
     )
@@ -62,8 +60,6 @@ class ABCEncoderConfig(ABCControlConfig):
 
 @dataclass
 class ABCLanguageModelConfig(ABCControlConfig):
-    """The flags of a language model."""
-
     abc_causal_slots: int = size_option(
         8,
         "memory slots of the decoder's causal attention: its cost and its decoding state grow "
@@ -80,8 +76,6 @@ class ABCLanguageModelConfig(ABCControlConfig):
 
 @dataclass
 class ABCDecoderConfig(ABCLanguageModelConfig):
-    """The flags of an encoder-decoder's decoder."""
-
     abc_cross_slots: int = size_option(
         32,
         "memory slots of the decoder's cross attention; the paper finds that there should be at "
@@ -92,8 +86,6 @@ class ABCDecoderConfig(ABCLanguageModelConfig):
 
 @dataclass
 class ABCConfig(ABCDecoderConfig):
-    """The flags of an encoder-decoder."""
-
     abc_encoder_slots: int = size_option(
         0,
         "memory slots of the encoder's self-attention; 0, the paper's choice for translation, "

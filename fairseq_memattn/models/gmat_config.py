@@ -87,8 +87,6 @@ class GMATConfig(FairseqDataclass):
 
 @dataclass
 class GMATBertConfig(GMATConfig):
-    """The flags of the masked language model."""
-
     gmat_layer_norm_eps: float = option(
         1e-5,
         "epsilon that layer norms add to the variance; the default is RoBERTa's, BERT has 1e-12",

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError, check_fields, option, size_option
 from fairseq_memattn.models.abc_config import set_defaults
-from fairseq_memattn.models.t5 import T5
-from fairseq_memattn.models.t5_config import T5Config
+from fairseq_memattn.models.t5 import T5, T5Config
 from fairseq_memattn.modules.abc_layers import check_dictionary
 from fairseq_memattn.modules.t5_stacks import T5Decoder, T5MemEncoder, memory_decoder
 from fairseq_memattn.networks.t5mem_encoder import QUERIES, T5MemSizes

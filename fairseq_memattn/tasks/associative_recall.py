@@ -17,8 +17,6 @@ FORM = ChoiceEnum(list(FORMS))
 
 @dataclass
 class AssociativeRecallConfig(FairseqDataclass):
-    """The flags of the task."""
-
     form: FORM = option(  # type: ignore[valid-type]
         "multi_query",
         "multi_query: all pairs of a key and a value, then queries at random places of noise; "

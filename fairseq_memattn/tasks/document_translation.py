@@ -23,9 +23,8 @@ from fairseq_memattn.data.documents.batches import (
     single_batches,
 )
 from fairseq_memattn.data.documents.collation import WindowOptions
-from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.dataset import DocumentDataset, SentenceDataset
 from fairseq_memattn.data.documents.segments import SegmentDataset
-from fairseq_memattn.data.documents.sentences import SentenceDataset
 from fairseq_memattn.data.documents.splits import Side, check_separator, load_split
 from fairseq_memattn.documents.decoder import Hypotheses
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag, option

@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class QuestionAnsweringConfig(FairseqDataclass):
-    """The flags of the task."""
-
     data: str = option(
         "???",
         "folder bin that `memattn prepare squad` or `memattn prepare hotpotqa` writes; training "

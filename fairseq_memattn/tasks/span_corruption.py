@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class SpanCorruptionConfig(FairseqDataclass):
-    """The flags of the task."""
-
     data: str = option(
         MISSING,
         "folder with binarised text (fairseq-preprocess --only-source); training reads several, "

@@ -11,7 +11,7 @@ from scoring import refusal, score
 
 from fairseq_memattn.cli.scoring.options import alignment_files
 from fairseq_memattn.evaluation.document_lines import Document
-from fairseq_memattn.evaluation.slide import Slide, slide_windows
+from fairseq_memattn.evaluation.scores import Slide, slide_windows
 from fairseq_memattn.evaluation.word_alignment import align_words
 from fairseq_memattn.evaluation.words import function_words, tokenise
 

@@ -18,7 +18,7 @@ from fairseq_memattn.attention.controls import CONTROLS, control_class
 from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.errors import LARGEST, MemAttnError, flag
 from fairseq_memattn.models import abc_config, gmat_config
-from fairseq_memattn.models.t5_config import T5Config
+from fairseq_memattn.models.t5 import T5Config
 from fairseq_memattn.models.t5mem import T5MemConfig
 
 MISTAKES = {

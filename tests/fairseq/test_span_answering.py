@@ -24,9 +24,16 @@ from fairseq_memattn.data.questions.spans import NO_TAG, QuestionShards, SpanDat
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness.workers import end_workers
 from fairseq_memattn.modules.span_head import SpanHead
-from fairseq_memattn.qa.span_candidates import LONGEST, Candidate, answers_of, best_spans, best_text
+from fairseq_memattn.qa.span_candidates import (
+    LONGEST,
+    Candidate,
+    answers_of,
+    best_spans,
+    best_text,
+    best_windows,
+    cut_windows,
+)
 from fairseq_memattn.qa.span_records import SpanRecord
-from fairseq_memattn.qa.span_windows import best_windows, cut_windows
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
 from fairseq_memattn.tasks.validation.answers import MEASURES
 

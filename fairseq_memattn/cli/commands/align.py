@@ -23,8 +23,8 @@ from fairseq_memattn.evaluation.document_lines import (
     Document,
     docid_of_each_line,
     read_documents,
+    read_outputs,
 )
-from fairseq_memattn.evaluation.document_outputs import read_outputs
 from fairseq_memattn.evaluation.realignment import (
     BOUNDARY_COST,
     Alignment,

@@ -86,7 +86,7 @@ def report(
 
 def flags(model_options: dict[str, Any]) -> str:
     """The flags of fairseq-train for the model whose values differ from the defaults."""
-    from fairseq_memattn.models.t5_config import T5Config
+    from fairseq_memattn.models.t5 import T5Config
 
     default = T5Config()
     found = [

@@ -17,8 +17,13 @@ from fairseq_memattn.evaluation.comet_score import (
     warn_of_cut_texts,
 )
 from fairseq_memattn.evaluation.document_lines import Document, ScoredTexts, join
-from fairseq_memattn.evaluation.scores import Measured, build_bleu
-from fairseq_memattn.evaluation.slide import Slide, mean_segment_score, slide_windows
+from fairseq_memattn.evaluation.scores import (
+    Measured,
+    Slide,
+    build_bleu,
+    mean_segment_score,
+    slide_windows,
+)
 
 
 def segment_measures(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]:

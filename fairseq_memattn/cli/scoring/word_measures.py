@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from fairseq_memattn.cli.scoring.options import SOURCE_TOKENIZE, alignment_files
 from fairseq_memattn.evaluation.available_memory import available_memory
-from fairseq_memattn.evaluation.cohesion import cohesion
 from fairseq_memattn.evaluation.consistency import (
+    cohesion,
     consistency,
     least_consistent,
     names,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from fairseq_memattn.data.documents.collation import WindowOptions
     from fairseq_memattn.documents.ids import Documents
-    from fairseq_memattn.tasks.inference.predicted_context import ContextTranslator
     from fairseq_memattn.tasks.inference.scorer import Scorer
+    from fairseq_memattn.tasks.inference.session import ContextTranslator
 
 MAX_CONTEXT = 1000  # sentences
 # Above this share of unknown tokens, the text was probably not segmented as in training.
@@ -297,7 +297,7 @@ class Loaded(NamedTuple):
 
     def translator(self, search: Mapping[str, Any]) -> "ContextTranslator":
         """search: values of beam, lenpen, max_len_a and max_len_b"""
-        from fairseq_memattn.tasks.inference.predicted_context import ContextTranslator
+        from fairseq_memattn.tasks.inference.session import ContextTranslator
 
         dictionary = self.task.target_dictionary
         return ContextTranslator(

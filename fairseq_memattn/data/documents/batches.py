@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 import numpy as np
 from fairseq.data import iterators
 
-from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.dataset import DocumentDataset, SentenceDataset
 from fairseq_memattn.data.documents.segments import SegmentDataset
-from fairseq_memattn.data.documents.sentences import SentenceDataset
 from fairseq_memattn.documents.ids import Documents, Indices
 from fairseq_memattn.errors import MemAttnError
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_memattn.data.chunks import Chunking, collate_chunks, padded
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import Record
-from fairseq_memattn.qa.span_windows import Indices
+from fairseq_memattn.qa.span_candidates import Indices
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class QuestionOptions:
 
     @property
     def chunking(self) -> Chunking:
-        """How a source is cut into chunks."""
         return Chunking(self.chunks, self.max_source // self.chunks, self.chunk_overlap)
 
     def heads(self, questions: Indices) -> Indices:

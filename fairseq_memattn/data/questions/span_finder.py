@@ -21,9 +21,9 @@ from fairseq_memattn.qa.span_candidates import (
     answers_of,
     best_spans,
     best_text,
+    best_windows,
 )
 from fairseq_memattn.qa.span_records import SpanRecord, read_numbers, read_span_records
-from fairseq_memattn.qa.span_windows import best_windows
 
 
 class SpanTexts(NamedTuple):

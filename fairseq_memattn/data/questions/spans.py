@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairseq_memattn.data.chunks import padded
-from fairseq_memattn.qa.span_windows import Indices, cut_windows
+from fairseq_memattn.qa.span_candidates import Indices, cut_windows
 
 AROUND = 3  # <s>, and </s> after question and window
 NO_TAG = -1
