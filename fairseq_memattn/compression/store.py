@@ -150,20 +150,14 @@ def _of_file(file: Path, drop: bool) -> tuple[list[str], int]:
         wrong = shard.damaged()
         right = len(shard.numbers()) - len(wrong)
         if not found and not wrong:
-            found += _changed(shard, drop)
+            try:
+                shard.check_seal()
+            except Damaged as error:  # its records are intact, but it is not what was written
+                found.append(str(error))
+                if drop:
+                    shard.unseal()
         if drop and wrong:
             shard.drop(wrong)
     finally:
         shard.close()
     return [*found, *wrong.values()], right
-
-
-def _changed(shard: Shard, drop: bool) -> list[str]:
-    """The error of a shard with intact records that is not the file that was written."""
-    try:
-        shard.check_seal()
-    except Damaged as error:
-        if drop:
-            shard.unseal()
-        return [str(error)]
-    return []

@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from fairseq_memattn.evaluation.contrastive import Group
@@ -44,7 +45,11 @@ def handle_exchanged(groups: Sequence[Group], handling: str = DEFAULT) -> Handle
     if handling not in HANDLINGS:
         raise ValueError(f"must be one of {', '.join(HANDLINGS)}, but is {handling}")
     found = set(exchanged(groups))
-    lines = _lines(groups, found)
+    stops = list(accumulate(len(group.candidates) for group in groups))
+    lines = [
+        f"{stops[index] - len(groups[index].candidates) + 1}-{stops[index]}"
+        for index in sorted(found)
+    ]
     report: dict[str, str | list[str]] = {"handling": handling, "lines": lines}
     if not found:
         return Handled(list(groups), report, "")
@@ -59,17 +64,6 @@ def handle_exchanged(groups: Sequence[Group], handling: str = DEFAULT) -> Handle
         if handling != DROP or index not in found
     ]
     return Handled(kept, report, sentence)
-
-
-def _lines(groups: Sequence[Group], found: set[int]) -> list[str]:
-    spans = []
-    first = 1
-    for index, group in enumerate(groups):
-        last = first + len(group.candidates) - 1
-        if index in found:
-            spans.append(f"{first}-{last}")
-        first = last + 1
-    return spans
 
 
 def exchanged(groups: Sequence[Group]) -> list[int]:

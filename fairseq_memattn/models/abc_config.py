@@ -207,25 +207,20 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
             f"{' and '.join(slots)} must not all be 0: that is fairseq's plain transformer, "
             "which has an --arch of its own"
         )
-    _check_causal(args, control, "causal" in kinds and args.abc_causal_slots)
-    with option_errors(kinds[0]):
-        control_options(args, control)
-    warn_of_unused(args, list(dict.fromkeys([control, *controls])))
-
-
-def _check_causal(args: Any, control: str, causal_slots: int) -> None:
-    """Refuses what a control without a causal form does not support."""
-    refusal = control_class(control).causal_refusal
-    if refusal and causal_slots:
+    cls = control_class(control)
+    if cls.causal_refusal and "causal" in kinds and args.abc_causal_slots:
         raise MemAttnError(
             f"--abc-causal-slots must be 0 with the control {control}, but is "
-            f"{causal_slots}: {refusal}"
+            f"{args.abc_causal_slots}: {cls.causal_refusal}"
         )
-    if control_class(control).passes_memory and getattr(args, "checkpoint_activations", False):
+    if cls.passes_memory and getattr(args, "checkpoint_activations", False):
         raise MemAttnError(
             f"--checkpoint-activations does not work with the control {control}, whose layers "
             "pass their memory to the next"
         )
+    with option_errors(kinds[0]):
+        control_options(args, control)
+    warn_of_unused(args, list(dict.fromkeys([control, *controls])))
 
 
 def single_length(task: Any) -> Any:

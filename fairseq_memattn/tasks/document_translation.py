@@ -25,7 +25,7 @@ from fairseq_memattn.data.documents.batches import (
 from fairseq_memattn.data.documents.collation import WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset, SentenceDataset
 from fairseq_memattn.data.documents.segments import SegmentDataset
-from fairseq_memattn.data.documents.splits import Side, check_separator, load_split
+from fairseq_memattn.data.documents.splits import check_separator, load_split
 from fairseq_memattn.documents.decoder import Hypotheses
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag, option
 from fairseq_memattn.host.correctness.workers import replace_batches
@@ -146,20 +146,16 @@ class DocumentTranslationTask(TranslationTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         if from_checkpoint:
             self._warn_of_other_windows(cfg)
-        self._check_stream(cfg)
-        model = super().build_model(cfg, from_checkpoint)
-        self.adapt_to(model)
-        self.positions = utils.resolve_max_positions(self.positions, model.max_positions())
-        return model
-
-    def _check_stream(self, model_cfg: Any) -> None:
-        """Raises MemAttnError for a model whose memories --stream cannot carry."""
-        name = getattr(model_cfg, "_name", None) or getattr(model_cfg, "arch", "")
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", "")
         if self.cfg.stream and not getattr(ARCH_MODEL_REGISTRY.get(name), "can_stream", False):
             raise MemAttnError(
                 "--stream needs a decoder with bounded memories, such as abc_mlp_transformer, but "
                 f"--arch is {name}"
             )
+        model = super().build_model(cfg, from_checkpoint)
+        self.adapt_to(model)
+        self.positions = utils.resolve_max_positions(self.positions, model.max_positions())
+        return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Commands with a criterion evaluate windows; those without one translate sentences.
@@ -213,7 +209,7 @@ class DocumentTranslationTask(TranslationTask):
         dataset = load_split(
             folder,
             split,
-            (Side(cfg.source_lang, self.src_dict), Side(cfg.target_lang, self.tgt_dict)),
+            ((cfg.source_lang, self.src_dict), (cfg.target_lang, self.tgt_dict)),
             self._windows(),
             dataset_impl=cfg.dataset_impl,
             training=combine,
@@ -266,12 +262,9 @@ class DocumentTranslationTask(TranslationTask):
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         max_positions: Any = None,
-        ignore_invalid_inputs: bool = False,
-        seed: int = 1,
+        *,
         num_shards: int = 1,
         shard_id: int = 0,
-        num_workers: int = 0,
-        epoch: int = 1,
         data_buffer_size: int = 0,
         **others: Any,
     ) -> iterators.EpochBatchIterator:
@@ -281,16 +274,16 @@ class DocumentTranslationTask(TranslationTask):
         Raises MemAttnError for a sentence that does not fit: leaving it out would lose a line.
         """
         batching = {"max_tokens": max_tokens, "max_sentences": max_sentences}
-        loading = {"seed": seed, "num_workers": num_workers, "epoch": epoch}
+        loading = {
+            name: others[name] for name in ("seed", "num_workers", "epoch") if name in others
+        }
         if isinstance(dataset, SegmentDataset):
             dataset.check_sizes(max_tokens)
         if isinstance(dataset, DocumentDataset | SegmentDataset) and dataset.training:
             made = super().get_batch_iterator(
                 dataset,
                 **batching,
-                **loading,
                 max_positions=max_positions,
-                ignore_invalid_inputs=ignore_invalid_inputs,
                 num_shards=num_shards,
                 shard_id=shard_id,
                 data_buffer_size=data_buffer_size,
@@ -428,7 +421,15 @@ def _check(cfg: DocumentTranslationConfig) -> None:
     check_fields(cfg, DocumentTranslationConfig)
     for name in ("max_source_positions", "max_target_positions"):
         check_least(cfg, name, 1)
-    _check_separator(cfg.context_separator)
+    symbol = cfg.context_separator
+    if symbol.split() != [symbol]:
+        raise MemAttnError(
+            f"--context-separator must be one symbol without spaces, but is {symbol!r}"
+        )
+    if symbol in Dictionary().symbols:
+        raise MemAttnError(
+            f"--context-separator must not be a symbol of every dictionary, but is {symbol!r}"
+        )
     for name in ("source_context", "target_context"):
         if cfg.stream and getattr(cfg, name):
             raise MemAttnError(
@@ -452,15 +453,4 @@ def check_ensemble(models: Sequence[nn.Module]) -> None:
         raise MemAttnError(
             "--path must not join models that take each sentence as a sequence, such as t5mem_v4, "
             "with models that take a window as one sequence"
-        )
-
-
-def _check_separator(symbol: str) -> None:
-    if symbol.split() != [symbol]:
-        raise MemAttnError(
-            f"--context-separator must be one symbol without spaces, but is {symbol!r}"
-        )
-    if symbol in Dictionary().symbols:
-        raise MemAttnError(
-            f"--context-separator must not be a symbol of every dictionary, but is {symbol!r}"
         )

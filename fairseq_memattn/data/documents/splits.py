@@ -1,6 +1,5 @@
 """Loading of the splits of binarised documents: sentences of two languages and document ids."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,7 @@ from fairseq_memattn.data.documents.dataset import DocumentDataset
 from fairseq_memattn.documents.ids import read_docids
 from fairseq_memattn.errors import MemAttnError
 
-
-@dataclass(frozen=True)
-class Side:
-    """One side of the data: the name of its language, and its dictionary."""
-
-    language: str
-    dictionary: Dictionary
+Side = tuple[str, Dictionary]  # the name of a language, and its dictionary
 
 
 def load_split(
@@ -38,13 +31,13 @@ def load_split(
     different numbers of sentences, for document ids that do not fit, and for a training set in
     several parts.
     """
-    languages = (sides[0].language, sides[1].language)
+    languages = (sides[0][0], sides[1][0])
     prefix, more = (
         split_prefix(folder, name, *languages, dataset_impl) for name in (split, f"{split}1")
     )
     source, target = (
-        data_utils.load_indexed_dataset(f"{prefix}.{side.language}", side.dictionary, dataset_impl)
-        for side in sides
+        data_utils.load_indexed_dataset(f"{prefix}.{language}", dictionary, dataset_impl)
+        for language, dictionary in sides
     )
     if training and Path(f"{more}.{languages[0]}.bin").exists():
         raise MemAttnError(

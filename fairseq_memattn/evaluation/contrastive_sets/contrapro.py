@@ -106,10 +106,16 @@ def _windows(files: Files, lang: str, lines: Sequence[str]) -> list[tuple[str, .
     of fewer sentences may have more context.
     """
     text = files.texts[lang]
-    contexts = {
-        path: _context(path, text, len(lines))
-        for path in _context_files(text.parent, files.name, lang)
-    }
+    found = [
+        path
+        for pattern in (f"{files.name}.context.{lang}", f"{files.name}.*.context.{lang}")
+        for path in text.parent.glob(pattern)
+    ]
+    if not found:
+        raise ValueError(
+            f"{text.parent} must have the context, {files.name}.context.{lang}, but has none"
+        )
+    contexts = {path: _context(path, text, len(lines)) for path in sorted(found)}
     windows = []
     for index, line in enumerate(lines):
         longest = max((context[index] for context in contexts.values()), key=len)
@@ -136,16 +142,6 @@ def _context(path: Path, text: Path, lines: int) -> list[tuple[str, ...]]:
         tuple(filter(str.strip, contexts[index * size : (index + 1) * size]))
         for index in range(lines)
     ]
-
-
-def _context_files(folder: Path, name: str, lang: str) -> list[Path]:
-    """NAME.context.LANG and NAME.*.context.LANG, such as NAME.c3.context.LANG."""
-    found = sorted(
-        [*folder.glob(f"{name}.context.{lang}"), *folder.glob(f"{name}.*.context.{lang}")]
-    )
-    if not found:
-        raise ValueError(f"{folder} must have the context, {name}.context.{lang}, but has none")
-    return found
 
 
 WORD = re.compile(r"\w+")

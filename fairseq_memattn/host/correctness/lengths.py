@@ -107,6 +107,9 @@ class LimitedSearch(nn.Module):
     def __init__(self, search: Search, limits: Tensor, eos: int) -> None:
         super().__init__()
         self.search, self.limits, self.eos = search, limits, eos
+        self.init_constraints = search.init_constraints
+        self.update_constraints = search.update_constraints
+        self.set_src_lengths = search.set_src_lengths
         self.supports_constraints = search.supports_constraints
         self.stop_on_max_len = search.stop_on_max_len
         self.rows = torch.arange(len(limits))
@@ -119,20 +122,11 @@ class LimitedSearch(nn.Module):
         """
         self.least, self.prefixes = least, prefixes
 
-    def init_constraints(self, constraints: Tensor | None, beam_size: int) -> None:
-        self.search.init_constraints(constraints, beam_size)
-
     def prune_sentences(self, kept: Tensor) -> None:
         self.search.prune_sentences(kept)
         kept = kept.cpu()
         self.limits, self.rows = self.limits[kept], self.rows[kept]
         self.prefixes = self.prefixes[kept]
-
-    def update_constraints(self, active: Tensor) -> None:
-        self.search.update_constraints(active)
-
-    def set_src_lengths(self, lengths: Tensor) -> None:
-        self.search.set_src_lengths(lengths)
 
     def step(
         self, step: int, log_probs: Tensor, scores: Tensor, tokens: Tensor, ids: Tensor

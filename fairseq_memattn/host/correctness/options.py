@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -123,17 +124,11 @@ def _numbers(options: Any) -> Iterator[tuple[str, float]]:
     values = vars(values) if isinstance(values, Namespace) else values
     for name, given in values.items() if isinstance(values, Mapping) else ():
         if name == "adam_betas" and isinstance(given, str):
-            given = _literal(given)
+            with suppress(LiteralError):  # the optimiser names the option and the text
+                given = read_literal(given)
         for value in given if isinstance(given, list | tuple) else [given]:
             if isinstance(value, int | float):
                 yield name, value
-
-
-def _literal(text: str) -> Any:
-    try:
-        return read_literal(text)
-    except LiteralError:
-        return None  # the optimiser names the option and the text
 
 
 def _range(least: float, most: float) -> str:

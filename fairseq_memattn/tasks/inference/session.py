@@ -158,19 +158,15 @@ class DocumentSession:
             sentences: Sequence[int], contexts: Sequence[Sequence[Tensor]]
         ) -> list[Hypotheses]:
             hypotheses = translate(sentences, contexts)
-            for sentence in sentences:
-                self._close(sentence)
+            documents = dataset.documents
+            for sentence in sentences:  # drop memories of documents that end and do not continue
+                number = documents.of(sentence)
+                continues = self.is_open and number == len(documents) - 1
+                if sentence == documents.sentences_of(number)[-1] and not continues:
+                    self.memories.pop(number, None)
             return hypotheses
 
         return translate_and_close
-
-    def _close(self, sentence: int) -> None:
-        """Drops the memory of a document whose last sentence this is, if it cannot continue."""
-        documents = self.dataset.documents
-        number = documents.of(sentence)
-        continues = self.is_open and number == len(documents) - 1
-        if sentence == documents.sentences_of(number)[-1] and not continues:
-            self.memories.pop(number, None)
 
     def translate_lines(
         self, generator: Any, models: Sequence[nn.Module], count: int, device: torch.device

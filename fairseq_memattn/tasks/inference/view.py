@@ -57,20 +57,18 @@ class DocumentView:
             the tokens of the window, T those of the sentence
         weights: (T, S), of the tokens of the window; with a selector (T, K), of its sentences
         """
-        for number in range(len(self.dataset)):
-            yield self._sentence(number)
-
-    def _sentence(self, number: int) -> dict[str, Any]:
         device = next(self.model.parameters()).device
-        batch = self.dataset.collater([self.dataset[number]])["net_input"]
-        given = {name: value.to(device) for name, value in batch.items()}
-        first = number - int(self.dataset.source_counts[number])
-        length = len(self.dataset.reference(number))
-        if self.cross:
-            (memory,) = memories_of(self.model, given, self.cross[-1:])
-            reading = memory.reading[:, -length:]
-            return {"first": first, "writing": whole(memory.writing), "reading": whole(reading)}
-        return {"first": first, "weights": whole(self._weights(given)[-length:])}
+        for number in range(len(self.dataset)):
+            batch = self.dataset.collater([self.dataset[number]])["net_input"]
+            given = {name: value.to(device) for name, value in batch.items()}
+            first = number - int(self.dataset.source_counts[number])
+            length = len(self.dataset.reference(number))
+            if self.cross:
+                (memory,) = memories_of(self.model, given, self.cross[-1:])
+                shown = {"writing": memory.writing, "reading": memory.reading[:, -length:]}
+            else:
+                shown = {"weights": self._weights(given)[-length:]}
+            yield {"first": first} | {name: whole(weights) for name, weights in shown.items()}
 
     def _weights(self, given: dict[str, Tensor]) -> Tensor:
         """Of the selector (T, K), or of softmax attention as the mean of the heads, (T, S)."""
