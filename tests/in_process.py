@@ -28,8 +28,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 
 from fairseq_memattn.host.correctness.hydra_train import prepare_hydra_train
-from fairseq_memattn.host.messages.handler import install_excepthook
-from fairseq_memattn.host.messages.warnings import quiet_known_warnings
+from fairseq_memattn.host.messages.handler import install_excepthook, quiet_known_warnings
 
 # Functions of fairseq that remember the best loss as attributes of their own.
 FUNCTIONS = (checkpoint_utils.save_checkpoint, train.should_stop_early)

@@ -22,8 +22,7 @@ from fairseq_memattn.host.correctness import (
     training,
     workers,
 )
-from fairseq_memattn.host.messages.handler import install_excepthook
-from fairseq_memattn.host.messages.warnings import quiet_known_warnings
+from fairseq_memattn.host.messages.handler import install_excepthook, quiet_known_warnings
 from fairseq_memattn.host.safety import archives, evaluation
 
 # The reasons: a file could run code; a result would be lost or wrong without a word; today's

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fairseq import utils
 from fairseq.data import Dictionary, iterators
 from fairseq.dataclass import ChoiceEnum
@@ -20,9 +21,8 @@ from fairseq_memattn.data.documents.batches import (
     ShardIterator,
     check_sizes,
     document_batches,
-    single_batches,
 )
-from fairseq_memattn.data.documents.collation import WindowOptions
+from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset, SentenceDataset
 from fairseq_memattn.data.documents.segments import SegmentDataset
 from fairseq_memattn.data.documents.splits import check_separator, load_split
@@ -36,7 +36,6 @@ from fairseq_memattn.tasks.inference.session import (
     LINES,
     DocumentSession,
     SessionOptions,
-    sentences_of_lines,
 )
 from fairseq_memattn.tasks.validation import bleu as validation_bleu
 
@@ -253,8 +252,17 @@ class DocumentTranslationTask(TranslationTask):
 
         Raises MemAttnError for a line that holds the separator.
         """
-        before, self.lines_read = self.lines_read, self.lines_read + len(src_tokens)
-        return sentences_of_lines(src_tokens, self._windows(), self.cfg.context_separator, before)
+        windows = self._windows()
+        for line in src_tokens:
+            self.lines_read += 1
+            if bool(line.eq(windows.source_separator).any()):
+                raise MemAttnError(
+                    f"line {self.lines_read} of the input contains the separator "
+                    f"{self.cfg.context_separator!r}; the input must have one sentence a line"
+                )
+        sizes = np.array([len(line) for line in src_tokens], dtype=np.int64)
+        collate = WindowCollater(windows)
+        return SentenceDataset(src_tokens, None, (sizes, None), sizes, collate, name=LINES)
 
     def get_batch_iterator(
         self,
@@ -321,7 +329,9 @@ class DocumentTranslationTask(TranslationTask):
                         f"--num-shards must be at most the {most} documents of {dataset.name}, "
                         f"because a document is in one shard, but is {num_shards}"
                     )
-                batches = single_batches(dataset.documents, num_shards, shard_id)
+                # A batch for each sentence, so that fairseq prints each as early as possible. The
+                # batches that a model sees are those of `ContextGenerator`.
+                batches = list(dataset.documents.all_sentences_of(order).reshape(-1, 1))
                 shown = SentenceDataset.of(dataset)
         made = ShardIterator(
             dataset=shown,

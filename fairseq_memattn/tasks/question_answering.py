@@ -80,7 +80,21 @@ class QuestionAnsweringTask(ChunkedTask, QuestionTask):
 
     @classmethod
     def setup_task(cls, cfg: QuestionAnsweringConfig, **kwargs: Any) -> "QuestionAnsweringTask":
-        _check(cfg)
+        check_fields(cfg, QuestionAnsweringConfig)
+        if cfg.max_source_length % cfg.chunks:
+            raise MemAttnError(
+                f"--max-source-length must be a multiple of --chunks {cfg.chunks}, but is "
+                f"{cfg.max_source_length}"
+            )
+        if cfg.chunks == 1:
+            for name in ("chunk_overlap", "repeat_question"):
+                if getattr(cfg, name):
+                    raise MemAttnError(f"{flag(name)} needs --chunks above 1")
+        elif cfg.chunk_overlap >= (length := cfg.max_source_length // cfg.chunks):
+            raise MemAttnError(
+                f"--chunk-overlap must be less than the {length} tokens of a chunk, but is "
+                f"{cfg.chunk_overlap}"
+            )
         dictionary = cls.question_dictionary(cfg)
         add_sentinels(dictionary, cfg.sentinels)
         logger.info(f"dictionary: {len(dictionary)} types")
@@ -188,21 +202,3 @@ class QuestionAnsweringTask(ChunkedTask, QuestionTask):
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)
         validation_answers.log_scores(logging_outputs)
-
-
-def _check(cfg: QuestionAnsweringConfig) -> None:
-    check_fields(cfg, QuestionAnsweringConfig)
-    if cfg.max_source_length % cfg.chunks:
-        raise MemAttnError(
-            f"--max-source-length must be a multiple of --chunks {cfg.chunks}, but is "
-            f"{cfg.max_source_length}"
-        )
-    if cfg.chunks == 1:
-        for name in ("chunk_overlap", "repeat_question"):
-            if getattr(cfg, name):
-                raise MemAttnError(f"{flag(name)} needs --chunks above 1")
-    elif cfg.chunk_overlap >= (length := cfg.max_source_length // cfg.chunks):
-        raise MemAttnError(
-            f"--chunk-overlap must be less than the {length} tokens of a chunk, but is "
-            f"{cfg.chunk_overlap}"
-        )

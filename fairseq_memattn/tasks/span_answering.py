@@ -13,7 +13,7 @@ from torch import nn
 
 from fairseq_memattn.data.questions.span_finder import AnswerGatherer, read_texts
 from fairseq_memattn.data.questions.spans import AROUND, QuestionShards, SpanDataset, SpanOptions
-from fairseq_memattn.errors import MemAttnError, check_fields, check_least, option
+from fairseq_memattn.errors import MemAttnError, check_fields, option
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
@@ -73,7 +73,16 @@ class SpanAnsweringTask(QuestionTask):
 
     @classmethod
     def setup_task(cls, cfg: SpanAnsweringConfig, **kwargs: Any) -> "SpanAnsweringTask":
-        _check(cfg)
+        check_fields(cfg, SpanAnsweringConfig)
+        if cfg.window <= cfg.max_question + AROUND:
+            raise MemAttnError(
+                f"--window must be more than --max-question {cfg.max_question} and the {AROUND} "
+                f"symbols around it, but is {cfg.window}"
+            )
+        if cfg.stride > cfg.window:
+            raise MemAttnError(
+                f"--stride must be at most --window {cfg.window}, but is {cfg.stride}"
+            )
         dictionary = cls.question_dictionary(cfg)
         dictionary.add_symbol("<mask>")  # as fairseq's masked_lm does, whose models this finetunes
         logger.info(f"dictionary: {len(dictionary)} types")
@@ -209,15 +218,3 @@ class SpanAnsweringTask(QuestionTask):
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)
         validation_answers.log_scores(logging_outputs)
-
-
-def _check(cfg: SpanAnsweringConfig) -> None:
-    check_fields(cfg, SpanAnsweringConfig)
-    if cfg.window <= cfg.max_question + AROUND:
-        raise MemAttnError(
-            f"--window must be more than --max-question {cfg.max_question} and the {AROUND} "
-            f"symbols around it, but is {cfg.window}"
-        )
-    check_least(cfg, "stride", 1)
-    if cfg.stride > cfg.window:
-        raise MemAttnError(f"--stride must be at most --window {cfg.window}, but is {cfg.stride}")

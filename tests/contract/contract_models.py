@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 import fairseq_memattn
-from fairseq_memattn.host.messages.warnings import quiet_known_warnings
+from fairseq_memattn.host.messages.handler import quiet_known_warnings
 
 fairseq_memattn.register()
 

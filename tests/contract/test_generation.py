@@ -10,7 +10,7 @@ from contract_models import ids, sentences, write_pairs, write_text
 from fairseq.models import ARCH_MODEL_REGISTRY
 from harness import PLUGGED, PLUGIN, Trained, run
 
-from fairseq_memattn.host.messages.warnings import quiet_known_warnings
+from fairseq_memattn.host.messages.handler import quiet_known_warnings
 
 GENERATING = (*TRANSLATING, "language_model")
 BEAM = 3

@@ -17,7 +17,7 @@ from fairseq_memattn import cli
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.data_prep.commands import own_corpus
 from fairseq_memattn.export.converters import CONVERTERS
-from fairseq_memattn.host.messages.warnings import quiet_known_warnings
+from fairseq_memattn.host.messages.handler import quiet_known_warnings
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 
 ROBERTA = fairseq.models.roberta.RobertaModel

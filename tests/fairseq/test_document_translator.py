@@ -16,7 +16,7 @@ from harness import SIZES, Trained, generate, hypotheses, lines_of
 from fairseq_memattn import cli
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.evaluation.text_columns import read_column
-from fairseq_memattn.host.messages.warnings import quiet_known_warnings
+from fairseq_memattn.host.messages.handler import quiet_known_warnings
 from fairseq_memattn.transformers.document_translator import DocumentTranslator
 
 SHORT = {"max_len_a": 1, "max_len_b": 2}

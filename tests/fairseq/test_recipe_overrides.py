@@ -52,7 +52,7 @@ FEW = [row for row in ROWS if row[0].stem in ("mlm_512", "opensubtitles_agnostic
 )
 def test_overrides_are_options(row):
     import fairseq_memattn
-    from fairseq_memattn.host.correctness.model_options import check_model_options
+    from fairseq_memattn.host.correctness.trained_options import check_model_options
 
     fairseq_memattn.register()
     check_model_options(composed(*row))

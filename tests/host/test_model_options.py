@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.host.correctness.model_options import check_model_options
+from fairseq_memattn.host.correctness.trained_options import check_model_options
 
 
 def configuration(name, **options):

@@ -10,7 +10,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from harness import ROOT
 
-from fairseq_memattn.host.messages.warnings import quiet_known_warnings
+from fairseq_memattn.host.messages.handler import quiet_known_warnings
 from fairseq_memattn.host.patches import CORRECTNESS, PYTHON, SAFETY, Patch, replace, table
 
 

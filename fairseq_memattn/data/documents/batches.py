@@ -9,7 +9,7 @@ from fairseq.data import iterators
 
 from fairseq_memattn.data.documents.dataset import DocumentDataset, SentenceDataset
 from fairseq_memattn.data.documents.segments import SegmentDataset
-from fairseq_memattn.documents.ids import Documents, Indices
+from fairseq_memattn.documents.ids import Indices
 from fairseq_memattn.errors import MemAttnError
 
 Row = TypeVar("Row")
@@ -50,16 +50,6 @@ class ShardIterator(iterators.EpochBatchIterator):
         """What fairseq computes in the place of an empty batch, and whose results it ignores."""
         own: Any = next(iter(self.frozen_batches), ())
         return self.collate_fn([self.dataset[i] for i in (own if len(own) else [0])])
-
-
-def single_batches(documents: Documents, shards: int, shard: int) -> list[Indices]:
-    """A batch for each sentence of one shard, so that fairseq prints each as early as possible.
-
-    The batches that a model sees are those of `ContextGenerator`.
-
-    shards, shard: number of shards, and the index of this one
-    """
-    return list(documents.all_sentences_of(documents.shard(shards, shard)).reshape(-1, 1))
 
 
 def similar_batches(

@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from fairseq_memattn.errors import MOST_LAYERS, MOST_VECTORS, MemAttnError, flag
-from fairseq_memattn.host.correctness.model_options import check_model_options
-from fairseq_memattn.host.correctness.trained_options import check_models
+from fairseq_memattn.host.correctness.trained_options import check_model_options, check_models
 from fairseq_memattn.host.safety.literals import LiteralError, read_literal
 
 BELOW_ONE = math.nextafter(1, 0)

@@ -11,8 +11,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor, nn
 
-from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
-from fairseq_memattn.data.documents.dataset import DocumentDataset, SentenceDataset
+from fairseq_memattn.data.documents.collation import WindowOptions
+from fairseq_memattn.data.documents.dataset import DocumentDataset
 from fairseq_memattn.documents.decoder import (
     Conversation,
     DocumentDecoder,
@@ -180,26 +180,6 @@ class DocumentSession:
         last = len(self.dataset.documents) - 1
         self.conversation.memory = None if has_ended else self.memories.get(last)
         return hypotheses
-
-
-def sentences_of_lines(
-    lines: Sequence[Tensor], windows: WindowOptions, symbol: str, before: int
-) -> SentenceDataset:
-    """The data set of lines that fairseq prints.
-
-    lines: sentences that end with eos
-    symbol, before: the separator, and the number of earlier lines, for the error message
-
-    Raises MemAttnError for a line that contains the separator.
-    """
-    for number, line in enumerate(lines, start=before + 1):
-        if bool(line.eq(windows.source_separator).any()):
-            raise MemAttnError(
-                f"line {number} of the input contains the separator {symbol!r}; the input must "
-                "have one sentence a line"
-            )
-    sizes = np.array([len(line) for line in lines], dtype=np.int64)
-    return SentenceDataset(lines, None, (sizes, None), sizes, WindowCollater(windows), name=LINES)
 
 
 SIDE_BY_SIDE = 256  # documents, the default of --parallel-documents
