@@ -10,22 +10,6 @@ from fairseq.data import BaseWrapperDataset
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from fairseq_memattn.errors import MemAttnError
-
-
-def check_chunks(model: Any, chunks: int) -> None:
-    """Raises MemAttnError for a model that takes fewer sequences than `--chunks`.
-
-    A model that takes several sequences has `takes_sequences = True` and `max_sequences()`.
-    """
-    if chunks > 1 and not getattr(model, "takes_sequences", False):
-        raise MemAttnError(
-            f"--chunks {chunks} needs a model that takes several sequences, such as t5mem_v4, but "
-            f"{type(model).__name__} takes one"
-        )
-    if chunks > 1 and chunks > (most := model.max_sequences()):
-        raise MemAttnError(f"--chunks must be at most --t5mem-sequences {most}, but is {chunks}")
-
 
 @dataclass(frozen=True)
 class Chunking:

@@ -208,20 +208,16 @@ class SpanCorruptionDataset(FairseqDataset):
         self.left_out = len(lengths) - len(self.numbers)
         if not len(self.numbers):
             raise MemAttnError(NO_BLOCK)
-        self._check_lengths(lengths)
-        distinct, indices = np.unique(lengths[self.numbers], return_inverse=True)
-        sizes = np.array([options.noise.corrupted(int(length)) for length in distinct])
-        self._sizes = sizes[indices]  # (blocks, 2): of input and target
-
-    def _check_lengths(self, lengths: np.ndarray) -> None:
-        source_length = self.options.chunks * self.options.chunk_length
-        max_length = self.options.noise.block_length(source_length)
-        if lengths.max() > max_length:
+        source_length = options.chunks * options.chunk_length
+        if lengths.max() > (most := options.noise.block_length(source_length)):
             raise MemAttnError(
-                f"block {int(lengths.argmax()) + 1} of the text must have at most {max_length} "
+                f"block {int(lengths.argmax()) + 1} of the text must have at most {most} "
                 f"tokens with --source-length {source_length}, but has {lengths.max()}; use "
                 "--sample-break-mode none, which splits long lines, or shorter lines"
             )
+        distinct, indices = np.unique(lengths[self.numbers], return_inverse=True)
+        sizes = np.array([options.noise.corrupted(int(length)) for length in distinct])
+        self._sizes = sizes[indices]  # (blocks, 2): of input and target
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -35,19 +35,13 @@ class Recall(ABC):
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.pairs > self.keys:
-            raise MemAttnError(
-                f"--pairs must be at most --key-symbols {self.keys}, because the keys of a "
-                f"sequence differ, but is {self.pairs}"
-            )
-        if self.least_pairs > self.pairs:
-            raise MemAttnError(
-                f"--least-pairs must be at most --pairs {self.pairs}, but is {self.least_pairs}"
-            )
-        if self.queries > self.pairs:
-            raise MemAttnError(
-                f"--queries must be at most --pairs {self.pairs}, but is {self.queries}"
-            )
+        for name, value, limit, most in (
+            ("pairs", self.pairs, "key-symbols", self.keys),  # the keys of a sequence differ
+            ("least-pairs", self.least_pairs, "pairs", self.pairs),
+            ("queries", self.queries, "pairs", self.pairs),
+        ):
+            if value > most:
+                raise MemAttnError(f"--{name} must be at most --{limit} {most}, but is {value}")
         least = 2 * self.pairs + self.queries
         if self.length < least:
             raise MemAttnError(

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary, data_utils, iterators
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_memattn.data.chunks import UnchunkedInputs, check_chunks, chunk_inputs
+from fairseq_memattn.data.chunks import UnchunkedInputs, chunk_inputs
 from fairseq_memattn.errors import MemAttnError, flag
 
 
@@ -86,7 +86,16 @@ class ChunkedTask(OneDictionaryTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         """Raises MemAttnError for a model that cannot read inputs of these lengths and chunks."""
         model = super().build_model(cfg, from_checkpoint)
-        check_chunks(model, self.cfg.chunks)
+        chunks = self.cfg.chunks
+        if chunks > 1 and not getattr(model, "takes_sequences", False):
+            raise MemAttnError(
+                f"--chunks {chunks} needs a model that takes several sequences, such as t5mem_v4, "
+                f"but {type(model).__name__} takes one"
+            )
+        if chunks > 1 and chunks > (most := model.max_sequences()):
+            raise MemAttnError(
+                f"--chunks must be at most --t5mem-sequences {most}, but is {chunks}"
+            )
         sides = zip(("source", "target"), self.needed(), model.max_positions(), strict=True)
         for side, (length, flags), limit in sides:
             if limit is not None and limit < length:
