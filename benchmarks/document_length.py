@@ -42,8 +42,12 @@ from fairseq_memattn.data.documents.collation import WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset
 from fairseq_memattn.data.documents.segments import Segment, segment_rows
 from fairseq_memattn.documents.ids import Documents
-from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble, ContextGenerator
-from fairseq_memattn.tasks.inference.memory_generator import MemoryEnsemble, MemoryGenerator
+from fairseq_memattn.tasks.inference.context_generator import (
+    ContextEnsemble,
+    ContextGenerator,
+    MemoryEnsemble,
+    MemoryGenerator,
+)
 
 Work = Callable[[], object]
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from tqdm import tqdm
@@ -84,18 +84,16 @@ class DocumentDecoder:
 
     def _begin(self, document: int) -> "_Position":
         sentences = self.documents.sentences_of(document)
-        position = _Position(self.context)
-        position.context.extend(self.known[i] for i in sentences if i in self.known)
-        position.todo.extend(i for i in sentences if i not in self.known)
-        return position
+        context = (self.known[i] for i in sentences if i in self.known)
+        todo = (i for i in sentences if i not in self.known)
+        return _Position(deque(todo), deque(context, maxlen=self.context))
 
 
-class _Position:
+class _Position(NamedTuple):
     """The sentences of a document that are not translated yet, and the last translations."""
 
-    def __init__(self, context: int) -> None:
-        self.todo: deque[int] = deque()
-        self.context: deque[Tensor] = deque(maxlen=context)
+    todo: deque[int]
+    context: deque[Tensor]
 
 
 class DocumentProgress:

@@ -30,8 +30,11 @@ from fairseq_memattn.documents.decoder import Hypotheses
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag, option
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.tasks.base import other_options
-from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble, check_generation
-from fairseq_memattn.tasks.inference.memory_generator import MemoryEnsemble
+from fairseq_memattn.tasks.inference.context_generator import (
+    ContextEnsemble,
+    MemoryEnsemble,
+    check_generation,
+)
 from fairseq_memattn.tasks.inference.session import (
     LINES,
     DocumentSession,

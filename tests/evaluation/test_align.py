@@ -11,8 +11,7 @@ from corpora import corpus, needs
 from full import full
 
 from fairseq_memattn.cli import main
-from fairseq_memattn.evaluation.realignment import EDIT, additions, align, cuts, distance
-from fairseq_memattn.evaluation.text_units import units
+from fairseq_memattn.evaluation.realignment import EDIT, additions, align, cuts, distance, units
 
 WORDS = "der die das und ein Haus Baum sieht geht nicht".split()
 REFERENCE = [

@@ -8,7 +8,7 @@ from fairseq_memattn.evaluation.consistency import consistency, repeated_words
 from fairseq_memattn.evaluation.document_lines import Document
 from fairseq_memattn.evaluation.fairseq_output import same_letters
 from fairseq_memattn.evaluation.letters import letters
-from fairseq_memattn.evaluation.text_units import units
+from fairseq_memattn.evaluation.realignment import units
 from fairseq_memattn.evaluation.words import content_word, tokenise
 
 

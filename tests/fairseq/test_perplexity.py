@@ -16,8 +16,7 @@ from harness import LANGUAGE_MODEL, PLUGGED, Trained, attempt, run, train
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.perplexity.losses import stream_scores, target_scores
-from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
+from fairseq_memattn.evaluation.perplexity import LossByPosition, stream_scores, target_scores
 from fairseq_memattn.modules.abc_layers import position_vectors
 
 LIMITED = ("linformer", "compressive")  # made for the model's maximum of positions

@@ -30,9 +30,9 @@ from fairseq_memattn.evaluation.realignment import (
     Alignment,
     align,
     alignment_memory,
+    units,
 )
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
-from fairseq_memattn.evaluation.text_units import units
 from fairseq_memattn.files import replacing, write_json
 
 LARGEST_COST = 100

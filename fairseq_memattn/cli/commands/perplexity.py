@@ -36,7 +36,7 @@ from fairseq_memattn.files import write_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
+    from fairseq_memattn.evaluation.perplexity import LossByPosition
 
 MAX_TOKENS = 4096
 
@@ -210,8 +210,7 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
     from fairseq.utils import move_to_cuda
     from tqdm import tqdm
 
-    from fairseq_memattn.evaluation.perplexity.losses import block_losses
-    from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
+    from fairseq_memattn.evaluation.perplexity import LossByPosition, block_losses
 
     lines = read_split(args, task)  # the sizes are in a mapped file, which is closed with it
     total_tokens = int(lines.sizes.sum())
@@ -315,8 +314,7 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequenc
     import torch
     from tqdm import tqdm
 
-    from fairseq_memattn.evaluation.perplexity.losses import stream_scores
-    from fairseq_memattn.evaluation.perplexity.positions import LossByPosition
+    from fairseq_memattn.evaluation.perplexity import LossByPosition, stream_scores
 
     trained = task.args.tokens_per_sample
     if args.positions == "continue" and len(streams[-1]) > trained:

@@ -23,8 +23,9 @@ from fairseq_memattn.documents.decoder import (
 )
 from fairseq_memattn.documents.ids import Documents
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble, ContextGenerator
-from fairseq_memattn.tasks.inference.memory_generator import (
+from fairseq_memattn.tasks.inference.context_generator import (
+    ContextEnsemble,
+    ContextGenerator,
     Memories,
     MemoryEnsemble,
     MemoryGenerator,

@@ -1,1 +1,0 @@
-"""Perplexity of language models on long texts."""
