@@ -29,6 +29,7 @@ from fairseq_memattn.data.documents.splits import check_separator, load_split
 from fairseq_memattn.documents.decoder import Hypotheses
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag, option
 from fairseq_memattn.host.correctness.workers import replace_batches
+from fairseq_memattn.tasks import validation
 from fairseq_memattn.tasks.base import other_options
 from fairseq_memattn.tasks.inference.context_generator import (
     ContextEnsemble,
@@ -40,7 +41,6 @@ from fairseq_memattn.tasks.inference.session import (
     DocumentSession,
     SessionOptions,
 )
-from fairseq_memattn.tasks.validation import bleu as validation_bleu
 
 logger = logging.getLogger(__name__)
 
@@ -401,7 +401,7 @@ class DocumentTranslationTask(TranslationTask):
             return 0, 0, {}
         if self.cfg.eval_bleu and self._is_stand_in(sample):
             loss, size, output = super(TranslationTask, self).valid_step(sample, model, criterion)
-            output |= dict.fromkeys(validation_bleu.STATISTICS, 0)
+            output |= dict.fromkeys(validation.STATISTICS, 0)
         else:
             loss, size, output = super().valid_step(sample, model, criterion)
         return loss, size, output | {"nsentences": sample["nsentences"]}
@@ -427,7 +427,7 @@ class DocumentTranslationTask(TranslationTask):
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super(TranslationTask, self).reduce_metrics(logging_outputs, criterion)
-        validation_bleu.log_bleu(logging_outputs)
+        validation.log_bleu(logging_outputs)
 
 
 def _check(cfg: DocumentTranslationConfig) -> None:
@@ -453,7 +453,7 @@ def _check(cfg: DocumentTranslationConfig) -> None:
         if getattr(cfg, name) != off:
             logger.warning(f"{flag(name)} has no effect with --task document_translation")
     if cfg.eval_bleu:
-        validation_bleu.check_options(cfg)
+        validation.check_options(cfg)
     elif cfg.best_checkpoint_metric == "bleu":
         raise MemAttnError("--best-checkpoint-metric bleu needs --eval-bleu")
     if cfg.left_pad_target:

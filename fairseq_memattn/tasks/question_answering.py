@@ -16,8 +16,8 @@ from fairseq_memattn.data.questions.dataset import QuestionDataset, QuestionOpti
 from fairseq_memattn.errors import MemAttnError, check_fields, flag, option
 from fairseq_memattn.evaluation.fairseq_output import BOUNDARY, join_pieces
 from fairseq_memattn.qa.question_sets import read_records
+from fairseq_memattn.tasks import validation
 from fairseq_memattn.tasks.base import ChunkedTask, QuestionTask, told, warn_of_others
-from fairseq_memattn.tasks.validation import answers as validation_answers
 
 logger = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class QuestionAnsweringTask(ChunkedTask, QuestionTask):
             pieces = [self.dictionary.string(one[0]["tokens"].int().cpu()) for one in found]
             records = self.datasets[sample["split"]].records
             asked = [records[number] for number in sample["id"].tolist()]
-            output |= validation_answers.statistics(self._texts(pieces), asked)
+            output |= validation.statistics(self._texts(pieces), asked)
         return loss, size, output
 
     def _texts(self, answers: Sequence[str]) -> list[str]:
@@ -201,4 +201,4 @@ class QuestionAnsweringTask(ChunkedTask, QuestionTask):
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)
-        validation_answers.log_scores(logging_outputs)
+        validation.log_scores(logging_outputs)

@@ -17,8 +17,8 @@ from fairseq_memattn.errors import MemAttnError, check_fields, option
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, read_numbers
+from fairseq_memattn.tasks import validation
 from fairseq_memattn.tasks.base import QuestionTask, check_criterion, told
-from fairseq_memattn.tasks.validation import answers as validation_answers
 
 logger = logging.getLogger(__name__)
 
@@ -212,9 +212,9 @@ class SpanAnsweringTask(QuestionTask):
         if gatherer:
             said = gatherer.take(model, sample)
             asked = [gatherer.texts.records[number] for number in said]
-            output |= validation_answers.statistics([*said.values()], asked)
+            output |= validation.statistics([*said.values()], asked)
         return loss, size, output
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)
-        validation_answers.log_scores(logging_outputs)
+        validation.log_scores(logging_outputs)

@@ -33,8 +33,8 @@ from harness import (
 from loaded_model import Loaded
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.tasks import validation
 from fairseq_memattn.tasks.document_translation import check_ensemble
-from fairseq_memattn.tasks.validation import bleu as validation_bleu
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
 LONGER = 2  # a translation has at most so many words more than its source
@@ -220,7 +220,7 @@ def test_a_batch_of_empty_translations_counts_in_bleu():
         batches.append(log)
     with metrics.aggregate() as whole:
         for log in batches:
-            validation_bleu.log_bleu([log])
+            validation.log_bleu([log])
     together = sacrebleu.corpus_bleu(sum(hypotheses, []), [sum(references, [])], tokenize="none")
     assert whole.get_smoothed_values()["bleu"] == pytest.approx(together.score, abs=0.005)
 
@@ -233,7 +233,7 @@ def test_statistics_are_in_the_order_of_a_batch(monkeypatch):
     task = TranslationTask.__new__(TranslationTask)
     task.cfg, task.sequence_generator = SimpleNamespace(eval_bleu=True), None
     _, _, log = TranslationTask.valid_step(task, None, None, None)
-    assert list(log) == validation_bleu.STATISTICS
+    assert list(log) == validation.STATISTICS
 
 
 def test_validate_as_training_did(document_model):

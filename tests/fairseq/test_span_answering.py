@@ -35,7 +35,7 @@ from fairseq_memattn.qa.span_candidates import (
 )
 from fairseq_memattn.qa.span_records import SpanRecord
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
-from fairseq_memattn.tasks.validation.answers import MEASURES
+from fairseq_memattn.tasks.validation import MEASURES
 
 BOS, PAD, EOS = 0, 1, 2
 

@@ -13,7 +13,7 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.answer_scores import mean, score_answer
 from fairseq_memattn.qa.span_records import NOT_PUBLIC, NUMBERS, read_span_records
 from fairseq_memattn.tasks.span_answering import SpanAnsweringConfig, SpanAnsweringTask
-from fairseq_memattn.tasks.validation.answers import MEASURES
+from fairseq_memattn.tasks.validation import MEASURES
 
 BEST = ["--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric"]
 

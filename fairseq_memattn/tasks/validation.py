@@ -1,4 +1,4 @@
-"""BLEU in validation (--eval-bleu), from the statistics that fairseq logs for each batch."""
+"""Scores that validation logs: BLEU (--eval-bleu), exact match and F1."""
 
 import json
 import math
@@ -16,6 +16,8 @@ from fairseq.tasks.translation import EVAL_BLEU_ORDER
 from sacrebleu.metrics import BLEU
 
 from fairseq_memattn.errors import MemAttnError, like, read_json_object
+from fairseq_memattn.qa.answer_scores import score_answer, total
+from fairseq_memattn.qa.question_sets import Record
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 LENGTHS = ("_bleu_sys_len", "_bleu_ref_len")
@@ -95,3 +97,30 @@ def _bleu(meters: Mapping[str, Any]) -> float:
     system, reference = (int(meters[key].sum) for key in LENGTHS)
     bleu = BLEU.compute_bleu(counts, totals, system, reference, smooth_method="exp")
     return round(bleu.score, 2)
+
+
+COUNT = "_answers"
+# The name in the log of each of `answer_scores.Score`'s measures, in its order.
+MEASURES = ("em", "f1", "precision", "recall")
+
+
+def statistics(predictions: Sequence[str], records: Sequence[Record]) -> dict[str, float]:
+    """The number of questions of a batch, which can be 0, and the sum of each measure."""
+    scores = [
+        score_answer(text, record.answers, record.rules)
+        for text, record in zip(predictions, records, strict=True)
+    ]
+    sums = {f"_{name}": value for name, value in zip(MEASURES, total(scores), strict=True)}
+    return sums | {COUNT: len(scores)}
+
+
+def log_scores(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
+    """Logs the measures of the batches of a validation, in percent."""
+    if not any(log.get(COUNT) for log in logging_outputs):
+        return
+    for key in (COUNT, *(f"_{name}" for name in MEASURES)):
+        metrics.log_scalar(key, float(sum(log.get(key, 0) for log in logging_outputs)))
+    for name in MEASURES:
+        metrics.log_derived(
+            name, lambda log, key=f"_{name}": round(100 * log[key].sum / log[COUNT].sum, 3)
+        )

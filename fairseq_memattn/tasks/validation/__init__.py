@@ -1,1 +1,0 @@
-"""Scores that validation logs."""
