@@ -1,7 +1,5 @@
 """Options that change what a model's weights compute, where other values fit the same weights."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
