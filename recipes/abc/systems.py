@@ -1,5 +1,9 @@
 """What a control needs beside its slots: its architecture, and the stride of global tokens."""
 
+from pathlib import Path
+
+import yaml
+
 from fairseq_memattn.attention.controls import CONTROLS
 
 KERNELS = ("elu", "rfa", "t2r")
@@ -29,6 +33,46 @@ def spread(control: str, slots: int, length: int) -> list[str]:
         raise ValueError(f"{control} needs two slots or more")
     stride = ["--abc-stride", str(-(-length // positions))]
     return stride + (["--abc-local-window", str(local)] if local else [])
+
+
+# Controls as the paper has them, where that is not the default.
+OF_PAPER = {
+    "linformer": ("linformer_init", "paper"),
+    "random": ("random_draw", "step"),
+    "clustering": ("cluster_bits", "63"),
+}
+
+
+def paper(control: str) -> list[str]:
+    """The overrides for a control of the paper."""
+    return [f"+model.abc_{'='.join(OF_PAPER[control])}"] if control in OF_PAPER else []
+
+
+def paper_flags(control: str, slots: int) -> str:
+    """The flags for such an encoder, for `memattn convert`."""
+    option, value = OF_PAPER.get(control, ("", ""))
+    own = f" --abc-{option.replace('_', '-')} {value}" if option else ""
+    return f"--abc-encoder-slots {slots}{own}"
+
+
+def parts(folder: str, count: int) -> str:
+    """The folders of a corpus in shards, of which fairseq reads one in an epoch."""
+    return ":".join(f"{folder}/{number}" for number in range(count))
+
+
+def split(recipe: str, processes: int) -> list[str]:
+    """The overrides for so many processes, of which an update has as many tokens as of one.
+
+    Raises ValueError where they cannot share the batches of an update.
+    """
+    path = Path(__file__).parent / f"{recipe}.yaml"
+    (batches,) = yaml.safe_load(path.read_text(encoding="utf-8"))["optimization"]["update_freq"]
+    if batches % processes:
+        raise ValueError(f"{processes} processes cannot share the {batches} batches of {recipe}")
+    return [
+        f"distributed_training.distributed_world_size={processes}",
+        f"optimization.update_freq=[{batches // processes}]",
+    ]
 
 
 def cells(cross: list[int], causal: list[int]) -> list[str]:

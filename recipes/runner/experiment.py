@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import yaml
 
 ROOT = Path(__file__).parents[2]
+TRAININGS = ("fairseq-train", "fairseq-hydra-train")
 EXPRESSION = re.compile(r"\{([^{}]*)\}")
 
 
@@ -57,7 +58,7 @@ class Stage(NamedTuple):
 
     @property
     def trains(self) -> bool:
-        return self.command[0] == "fairseq-train"
+        return self.command[0] in TRAININGS
 
     @property
     def output(self) -> Path:
@@ -251,7 +252,7 @@ class Experiment:
                 if isinstance(makes, str):
                     makes = [makes]
                 command = here.words(given["run"])
-                if command[0] == "fairseq-train":
+                if command[0] in TRAININGS:
                     makes = [f"{here['folder']}/checkpoint_last.pt"]
                 stage = str(here.evaluate(given.get("name", name)))
                 yield Stage(stage, Path(here["folder"]), command, there.words(given["run"]), makes)

@@ -1,6 +1,7 @@
 """The overrides that the tables of the recipes name, and what fairseq makes of the recipes."""
 
 import re
+import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -56,6 +57,48 @@ def test_overrides_are_options(row):
 
     fairseq_memattn.register()
     check_model_options(composed(*row))
+
+
+def trainings(processes: int) -> dict[str, list[str]]:
+    """The commands of fairseq-hydra-train for the rows of the ABC paper."""
+    sys.path.insert(0, str(ROOT / "recipes"))
+    from runner.experiment import Experiment
+
+    sys.path.remove(str(ROOT / "recipes"))
+    given = {"processes": str(processes)}
+    rows = Experiment("abc/paper", given, corpora="data", device=[])
+    stages = [stage for name in rows.default_systems() for stage in rows.run(name, 1)]
+    return {f"{stage.folder.name} {stage.name}": stage.command for stage in stages if stage.trains}
+
+
+COMMANDS = trainings(1)
+SOME = ["2b-t2r-64-1 train", "3b-softmax-1 train", "7-abc-32-8-relu-1 train"]
+SOME += ["4-linformer-64-1 continue", "4-qnli-softmax-1 finetune"]
+
+
+@pytest.mark.parametrize("row", others_in_full(list(COMMANDS), SOME))
+def test_rows_of_the_paper_are_options(row):
+    import fairseq_memattn
+    from fairseq_memattn.host.correctness.model_options import check_model_options
+
+    fairseq_memattn.register()
+    _, *overrides, _, _, _, name = COMMANDS[row]
+    check_model_options(composed(ROOT / f"recipes/abc/{name}.yaml", overrides))
+
+
+def test_more_processes_share_the_batches_of_one():
+    """A row with other rows' recipe has the same; finetuning has a batch of one process."""
+
+    def batch(command):
+        words = " ".join(command)
+        found = re.search(r"world_size=(\d+) optimization.update_freq=\[(\d+)\]", words)
+        return found and int(found[1]) * int(found[2])
+
+    few, many = trainings(1), trainings(4)
+    assert {name: batch(command) for name, command in few.items()} == {
+        name: batch(command) for name, command in many.items()
+    }
+    assert few["3a-softmax-1 train"] != many["3a-softmax-1 train"]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)

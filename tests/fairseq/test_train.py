@@ -90,11 +90,8 @@ def test_half_precision_learns_as_full(precision, bilingual, tmp_path):
 # ------------------------------------------------------------------------------------- YAML
 
 RECIPES = sorted(ROOT.glob("recipes/*/*.yaml"))
-# They differ from others in sizes, in the softmax attention, or in the task of GLUE.
-LIKE_OTHERS = (
-    *("glue_qnli", "glue_qqp", "glue_sst2", "iwslt14_es_en_softmax", "wikitext103_32"),
-    *("wikitext103_softmax", "wmt14_en_de_32_32", "wmt14_en_de_softmax", "mlm_128", "mlm_512"),
-)
+# They differ from others in sizes, or in the softmax attention.
+LIKE_OTHERS = (*("wikitext103_softmax", "mlm_128", "mlm_512"),)
 ONES = [path for path in RECIPES if path.stem not in LIKE_OTHERS]
 SMALL = {
     f"model.{side}_{name}": value
