@@ -15,7 +15,7 @@ MEANING = re.compile(
     r"^(abc|gmat|t5|t5mem|no|scale|adaptive|tie)_|attention_heads$|activation_fn$|_before$|_pos$"
 )
 FREE = re.compile(
-    r"dropout|initial|^no_(progress|save|epoch|last|seed)|_init$|transfer|^abc_(control|stream)$"
+    r"dropout|initial|^no_(progress|save|epoch|last|seed)|_(init|draw)$|transfer|^abc_(control|stream)$"
 )
 # A model may be trained further with other values of these, which is how it gets a longer
 # context, a memory or updates of low rank.
