@@ -1,6 +1,5 @@
 """Compares the outputs of a model of fairseq and of its counterpart, on the data."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,16 +45,17 @@ def compare(
     model.eval()
     converted.eval()
     largest, tokens, others = torch.zeros(()), 0, 0
-    rows = tqdm(
-        samples(dataset, model, batches), total=batches, desc="checking", unit="batch", disable=None
-    )
+    # The first of the examples that the model can read, in their order.
+    kept, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), model.max_positions())
+    starts = range(0, min(len(kept), batches * BATCH), BATCH)
     with torch.no_grad():
-        for sample in rows:
-            first, second, kept = outputs(model, converted, sample["net_input"], task)
-            difference = (first - second).abs()[kept]
+        for start in tqdm(starts, desc="checking", unit="batch", disable=None):
+            sample = dataset.collater([dataset[int(i)] for i in kept[start : start + BATCH]])
+            first, second, is_token = outputs(model, converted, sample["net_input"], task)
+            difference = (first - second).abs()[is_token]
             largest = torch.maximum(largest, difference.max().cpu())  # of NaN it is NaN
-            tokens += int(kept.sum())
-            others += int((first.argmax(-1) != second.argmax(-1))[kept].sum())
+            tokens += int(is_token.sum())
+            others += int((first.argmax(-1) != second.argmax(-1))[is_token].sum())
     if not tokens:
         raise MemAttnError("--check: the data have no example that the model can read")
     return Difference(largest.item(), tokens, others)
@@ -74,14 +74,6 @@ def load(task: Any, subset: str | None) -> Any:
         return dataset
     wanted = f"subset {subset}" if subset else " and no ".join(SUBSETS)
     raise MemAttnError(f"--check: the data have no {wanted}")
-
-
-def samples(dataset: Any, model: Any, batches: int) -> Iterator[dict[str, Any]]:
-    """The first batches of the examples that the model can read, in their order."""
-    indices = np.arange(len(dataset))
-    kept, _ = dataset.filter_indices_by_size(indices, model.max_positions())
-    for first in range(0, min(len(kept), batches * BATCH), BATCH):
-        yield dataset.collater([dataset[int(i)] for i in kept[first : first + BATCH]])
 
 
 def outputs(

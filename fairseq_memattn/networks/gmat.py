@@ -114,8 +114,7 @@ class GMATEncoder(nn.Module):
         x, padding, order = self._first(tokens, key_padding_mask, embeddings)
         memory = self.first_memory((~padding).sum(dim=1), memory_words)
         states, memory, hidden = self._encode(memory, x, padding)
-        if not return_hidden:
-            hidden = []
+        hidden = hidden if return_hidden else []
         if order is not None:
             back = order.argsort(dim=1)
             states, *hidden = (reorder(state, back) for state in (states, *hidden))

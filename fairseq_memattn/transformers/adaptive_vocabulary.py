@@ -82,20 +82,17 @@ class AdaptiveSoftmax(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, V) of x (B, T, E)."""
-        head = log_shares(self._head(x))
-        words, bands = head.split([self.first, len(self.tails)], dim=-1)
+        if self.tied_words:
+            projected = x if self.word_projection is None else self.word_projection(x)
+            head = torch.cat([self.words(projected), self.bands(x)], dim=-1)
+        else:
+            head = self.head(x)
+        words, bands = log_shares(head).split([self.first, len(self.tails)], dim=-1)
         tails = [
             log_shares(tail(x)) + band
             for tail, band in zip(self.tails, bands.split(1, dim=-1), strict=True)
         ]
         return torch.cat([words, *tails], dim=-1)
-
-    def _head(self, x: Tensor) -> Tensor:
-        if not self.tied_words:
-            joined: Tensor = self.head(x)
-            return joined
-        projected = x if self.word_projection is None else self.word_projection(x)
-        return torch.cat([self.words(projected), self.bands(x)], dim=-1)
 
 
 class Tail(nn.Module):
