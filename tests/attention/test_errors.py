@@ -102,7 +102,7 @@ OPERATIONS = [
     (
         window,
         dict(memory=(X, X[:, :, :2])),
-        "`memory` must .* but is 2 values and 5 keys instead",
+        r"`memory` must be \(2, 2, 5, 4\), but is \(2, 2, 2, 4\) instead",
     ),
     # Masks
     *((form, dict(key_padding_mask=MASK[:, 1:]), MASKED) for form in (abc, additive, kernel)),

@@ -304,12 +304,10 @@ def _check_shapes(
 def _check_causal(phi_q: Tensor, phi_k: Tensor, log_gate: Tensor | None) -> None:
     check_causal(phi_q, phi_k)
     batch, heads, source, _ = phi_k.shape
-    if log_gate is not None:
-        check_tensors(phi_k=phi_k, log_gate=log_gate)
-    if log_gate is not None and log_gate.shape not in (
-        (batch, heads, source),
-        (batch, 1, source),
-    ):
+    if log_gate is None:
+        return
+    check_tensors(phi_k=phi_k, log_gate=log_gate)
+    if log_gate.shape not in ((batch, heads, source), (batch, 1, source)):
         raise ValueError(
             f"`log_gate` must be ({batch}, {heads} or 1, {source}), "
             f"but is {tuple(log_gate.shape)} instead."

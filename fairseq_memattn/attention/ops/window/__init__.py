@@ -259,11 +259,7 @@ def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
         check_devices("k", k.device, memory=part)
         check_shape("memory", part, (batch, heads, "M", width))
     keys, values = memory
-    if keys.shape != values.shape:
-        raise ValueError(
-            f"`memory` must be as many values as keys, but is {values.shape[2]} values "
-            f"and {keys.shape[2]} keys instead."
-        )
+    check_shape("memory", values, keys.shape)
 
 
 def _check_state(state: WindowState, k: Tensor, window: Window) -> None:
