@@ -35,7 +35,7 @@ from fairseq_memattn.attention.ops.window import (
 )
 from fairseq_memattn.attention.ops.window import chunked as window_module
 from fairseq_memattn.attention.ops.window import naive as reference
-from fairseq_memattn.attention.ops.window.masked import masked_window_attention
+from fairseq_memattn.attention.ops.window.chunked import masked_window_attention
 
 PATTERNS = {
     "sliding": Window(5),

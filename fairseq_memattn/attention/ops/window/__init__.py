@@ -36,12 +36,12 @@ from fairseq_memattn.attention.ops.window.chunked import (
     advance,
     attend,
     is_filled,
+    masked_window_attention,
     queue_of,
     share,
     share_memory,
     shift,
 )
-from fairseq_memattn.attention.ops.window.masked import masked_window_attention
 
 __all__ = [
     "Window",
