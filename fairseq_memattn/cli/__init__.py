@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
-import io
 import logging
 import os
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 from fairseq_memattn.cli.commands import COMMANDS, WITH_MODELS, WITHOUT_FAIRSEQ
 from fairseq_memattn.errors import TRACEBACK, like, unforeseen
 from fairseq_memattn.host.installation import INSTALL, TORCH, require_fairseq
+from fairseq_memattn.host.messages.handler import prepare_streams
 
 LONGEST = 1500  # characters of an error, which may quote a line of a file
 
@@ -31,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if the reader of the standard output has closed the pipe, or 143 after SIGTERM.
     """
     argv = sys.argv[1:] if argv is None else argv
-    _escape_other_characters()
     try:
+        prepare_streams()
         _run(argv)
         sys.stdout.flush()
     except SystemExit:
@@ -57,13 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _fail(argv, f"error: {unforeseen(error)}")
     return 0
-
-
-def _escape_other_characters() -> None:
-    """Lets the output have escapes for characters that its encoding lacks, and never fail."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 class _Version(argparse.Action):

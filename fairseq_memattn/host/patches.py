@@ -226,6 +226,11 @@ PATCHES = (
         training.write_again,
     ),
     Patch(
+        "fairseq.checkpoint_utils:torch_persistent_save",
+        "a checkpoint that cannot be written is named, and leaves no part of it",
+        training.name_unwritten,
+    ),
+    Patch(
         "fairseq.file_io:PathManager.copy",
         "checkpoint_last.pt and checkpoint_best.pt get their names when they are complete",
         checkpoints.copy_whole,

@@ -2,11 +2,13 @@
 
 import logging
 import os
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from harness import PLUGGED, attempt
+from harness import PLUGGED, attempt, environment, script
 
 from fairseq_memattn.host.messages import handler
 from fairseq_memattn.host.messages.handler import install_excepthook, sentence
@@ -124,3 +126,23 @@ def test_other_programs_keep_their_tracebacks(monkeypatch):
     monkeypatch.setattr("sys.excepthook", sys.__excepthook__)
     install_excepthook()
     assert sys.excepthook is sys.__excepthook__
+
+
+@pytest.mark.parametrize(
+    ("closing", "env", "words"),
+    [
+        (">&-", {}, "error: the standard output is closed, so that nothing can be printed"),
+        ("<&-", {}, ""),
+        ("2>&-", {}, ""),
+        ("", {"PYTHONIOENCODING": "ascii"}, ""),
+    ],
+)
+@pytest.mark.full
+def test_streams_that_are_closed_or_not_utf8(closing, env, words, translator):
+    command = [script("fairseq-generate"), translator.data, *PLUGGED, "--path"]
+    command += [translator.checkpoint, "--max-len-b", "3"]
+    shell = f"{shlex.join(map(str, command))} {closing}"
+    done = subprocess.run(shell, shell=True, capture_output=True, env=environment() | env)
+    assert words.encode() in done.stderr and b"Traceback" not in done.stderr
+    assert (done.returncode == 0) != bool(words)
+    assert (done.stdout.count(b"\nH-") == 34) != bool(words)

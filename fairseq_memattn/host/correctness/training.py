@@ -74,32 +74,36 @@ def save_trained_only(
 def write_again(save: Callable[..., None], checkpoint: Any, file: Any) -> None:
     """`checkpoint_utils._torch_persistent_save`, whose next attempt begins the file anew.
 
-    fairseq writes it after what the one before has written. Raises MemAttnError, which names file
-    and folder, if the third attempt fails. Then it removes what is written.
+    fairseq writes it after what the one before has written.
     """
     import torch
 
-    for wait in (*WAITS, None):
+    for wait in WAITS:
         try:
             return torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:
-            if wait is None:
-                _give_up(Path(file.name), error)
-            else:
-                file.seek(0)
-                file.truncate()
-                time.sleep(wait)
-    return None
+        except (OSError, RuntimeError):
+            file.seek(0)
+            file.truncate()
+            time.sleep(wait)
+    return torch.save(checkpoint, file)
 
 
-def _give_up(path: Path, error: Exception) -> None:
-    if path.suffix == ".tmp" and path.is_file():
-        os.unlink(path)
-    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-    raise MemAttnError(
-        f"{path.name.removesuffix('.tmp')} cannot be written in the folder "
-        f"{path.absolute().parent}: {reason}"
-    ) from error
+def name_unwritten(
+    save: Callable[..., None], checkpoint: Any, filename: str, **options: Any
+) -> None:
+    """`checkpoint_utils.torch_persistent_save`, which leaves no part of a file.
+
+    Raises MemAttnError, which names file and folder.
+    """
+    try:
+        save(checkpoint, filename, **options)
+    except (OSError, RuntimeError) as error:
+        Path(f"{filename}.tmp").unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        path = Path(filename).absolute()
+        raise MemAttnError(
+            f"{path.name} cannot be written in the folder {path.parent}: {reason}"
+        ) from error
 
 
 def resume(

@@ -20,18 +20,42 @@ def install_excepthook() -> None:
 
     The environment variable MEMATTN_TRACEBACK=1 shows the traceback. Programs other than fairseq's
     commands keep their tracebacks. A command, other than a training, ends when the standard output
-    cannot be written, without a message if its reader has closed the pipe. A name of a file that is
-    not UTF-8 is printed with escapes, where Python's logging prints a traceback of its own.
+    cannot be written, without a message if its reader has closed the pipe.
+
+    Raises MemAttnError for a standard output that is closed, except in a training.
     """
     program = Path(sys.argv[0] if sys.argv else "")
     if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
         sys.excepthook = _print_sentence
-        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding == "utf-8":
-            sys.stdout.reconfigure(errors="backslashreplace")
-        if "train" not in program.name:  # which goes on without its log
+        trains = "train" in program.name  # which goes on without its log
+        prepare_streams(trains)
+        logging.Handler.handleError = _report_once  # type: ignore[method-assign]
+        if not trains:
             atexit.unregister(_write_output)
             atexit.register(_write_output)
             logging.Handler.handleError = _report_or_raise  # type: ignore[method-assign]
+
+
+def prepare_streams(silent: bool = False) -> None:
+    """Makes the standard streams UTF-8, whatever the locale, and opens closed ones.
+
+    Characters that are not UTF-8, such as those of a file's name, are printed with escapes.
+
+    silent: whether the program does its work without a standard output
+
+    Raises MemAttnError for a standard output that is closed, unless `silent`.
+    """
+    closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                encoding="utf-8", errors="strict" if mode == "r" else "backslashreplace"
+            )
+    if closed and not silent:
+        raise MemAttnError("the standard output is closed, so that nothing can be printed")
 
 
 def _print_sentence(
@@ -90,7 +114,17 @@ def _report_or_raise(self: logging.Handler, record: logging.LogRecord) -> None:
     """
     if isinstance(sys.exc_info()[1], OSError) and getattr(self, "stream", None) is sys.stdout:
         raise
-    _report(self, record)
+    _report_once(self, record)
+
+
+def _report_once(self: logging.Handler, record: logging.LogRecord) -> None:
+    """`logging.Handler.handleError`, which says once that a log cannot be written."""
+    error = sys.exc_info()[1]
+    if not isinstance(error, OSError):
+        _report(self, record)
+    elif not getattr(self, "failed", False):
+        self.failed = True  # type: ignore[attr-defined]
+        print(f"a log cannot be written, so that its lines are lost: {error}", file=sys.stderr)
 
 
 def sentence(error: BaseException) -> str:
