@@ -60,10 +60,10 @@ FAMILIES = {
     "abc_random": ("translation", f"--arch abc_random_transformer {WHOLE} {SHORT}"),
     "abc_clustering": ("translation", f"--arch abc_clustering_transformer {WHOLE}"),
     "abc_compressive": ("translation", f"--arch abc_compressive_transformer {WHOLE}"),
-    "abc_global": ("translation", f"--arch abc_global_transformer {WHOLE}"),
+    "abc_global": ("translation", f"--arch abc_global_transformer {WHOLE} --abc-stride 2"),
     "abc_global_positions": (
         "translation",
-        f"--arch abc_global_transformer {WHOLE} --abc-global-positions 0,3,5",
+        f"--arch abc_global_transformer {WHOLE} --abc-global-positions 0,3,5 --abc-stride 2",
     ),
     "abc_local_global": (
         "translation",
