@@ -6,6 +6,8 @@ import pytest
 from full import full
 from harness import PLUGGED, TRANSLATOR, attempt, run
 
+from fairseq_memattn.host.correctness.same_model import differences
+
 OPPOSITE = "--source-lang and --target-lang are ru and en, but {} was trained from en to ru"
 
 
@@ -62,6 +64,25 @@ def test_blocks_of_the_length_of_the_training(language_model):
     given = run("fairseq-eval-lm", language_model.data, *flags, "--tokens-per-sample", 32).stdout
     *_, perplexity = of_training.splitlines()
     assert perplexity.partition("Loss")[2] == given.splitlines()[-1].partition("Loss")[2] != ""
+
+
+@pytest.mark.parametrize(
+    ("control", "own", "differs"),
+    [
+        ("global", {"abc_stride": 0}, True),
+        ("global", {"abc_stride": 2}, False),
+        ("local_global", {"abc_stride": 0, "abc_global_positions": "0,3"}, False),
+        ("compressive", {"abc_max_length": 0}, True),
+        ("compressive", {"abc_max_length": 9}, False),
+        ("mlp", {"abc_stride": 0, "abc_max_length": 0}, False),
+    ],
+)
+def test_the_maximum_of_positions_where_slots_depend_on_it(control, own, differs):
+    before, now = (
+        {"arch": f"abc_{control}_transformer", "max_target_positions": most, **own}
+        for most in (64, 32)
+    )
+    assert list(differences(before, now)) == [("max_target_positions", "64", "32")] * differs
 
 
 OTHERS = {

@@ -33,11 +33,23 @@ def differences(before: Any, now: Any) -> Iterator[tuple[str, str, str]]:
 
     before, now: options of models, as mappings; an option that one lacks is left out
     """
+    meaning = re.compile(f"{MEANING.pattern}|^max_.*positions$") if _by_length(now) else MEANING
     for option in now:
-        if option in before and MEANING.search(option) and not FREE.search(option):
+        if option in before and meaning.search(option) and not FREE.search(option):
             first, second = _plain(before[option]), _plain(now[option])
             if first != second and str(first) != str(second):
                 yield option, str(first), str(second)
+
+
+def _by_length(options: Any) -> bool:
+    """Whether the maximum of positions says which tokens share a slot."""
+    given = "abc_max_length" if "compressive" in _architecture(options) else "abc_stride"
+    is_listed = given == "abc_stride" and options.get("abc_global_positions")
+    return (
+        re.search("compressive|global", _architecture(options)) is not None
+        and str(options.get(given)) == "0"
+        and not is_listed
+    )
 
 
 def _plain(value: Any) -> Any:
