@@ -18,9 +18,16 @@ from fairseq_memattn.models.abc_config import set_defaults
 from fairseq_memattn.models.t5 import T5, T5Config
 from fairseq_memattn.modules.abc_layers import check_dictionary
 from fairseq_memattn.modules.t5_stacks import T5Decoder, T5MemEncoder, memory_decoder
-from fairseq_memattn.networks.t5mem_encoder import QUERIES, T5MemSizes
+from fairseq_memattn.networks.t5mem_encoder import (
+    QUERIES,
+    SELECTOR_BIASES,
+    SEQUENCE_POSITIONS,
+    T5MemSizes,
+)
 
 QueryChoice = ChoiceEnum(list(QUERIES))
+PositionChoice = ChoiceEnum(list(SEQUENCE_POSITIONS))
+BiasChoice = ChoiceEnum(list(SELECTOR_BIASES))
 
 
 @dataclass
@@ -38,6 +45,17 @@ class T5MemConfig(T5Config):
         "embedding",
         "query of the sequence selector: the embedded previous token, with one selection for all "
         "layers (embedding), or the input of each layer's cross attention (layer)",
+    )
+    t5mem_sequence_positions: PositionChoice = option(  # type: ignore[valid-type]
+        SEQUENCE_POSITIONS[0],
+        "what slots know of the order of sequences: a learned vector for the distance from the "
+        "current one (learned), or nothing, as in the papers (none)",
+    )
+    t5mem_selector_bias: BiasChoice = option(  # type: ignore[valid-type]
+        SELECTOR_BIASES[0],
+        "what the selector adds to a sequence's logit: a learned number for its distance from the "
+        "current one, which begins with most of the weight (distance), or nothing, as in the "
+        "papers (none)",
     )
 
 
@@ -89,11 +107,7 @@ class T5Mem(T5):
     @classmethod
     def build_sizes(cls, args: Any, side: str, dictionary: Any, task: Any) -> T5MemSizes:
         check_fields(args, T5MemConfig)
-        design, query = cls.design, str(args.t5mem_selector_query)
-        if query != QUERIES[0] and not design.selector:
-            raise MemAttnError(
-                f"--t5mem-selector-query {query}: t5mem_ws and t5mem_ws_wma have no selector"
-            )
+        design = cls.design
         separator = getattr(getattr(task, "cfg", None), "context_separator", None)
         return T5MemSizes(
             **vars(super().build_sizes(args, side, dictionary, task)),
@@ -103,7 +117,9 @@ class T5Mem(T5):
             separate_slot_ffn=design.ffns == 2,
             mem_attention=design.mem_attention,
             selector=design.selector,
-            selector_query=query,
+            selector_query=str(args.t5mem_selector_query),
+            sequence_positions=str(args.t5mem_sequence_positions),
+            selector_bias=str(args.t5mem_selector_bias),
             separator=None if separator is None else dictionary.index(separator),
         )
 
@@ -155,8 +171,8 @@ class T5Mem(T5):
             if given != wanted:
                 raise MemAttnError(
                     "the checkpoint was trained with another --arch, --t5mem-slots, "
-                    f"--t5mem-sequences or other sizes: its {key} is {given}, this model's is "
-                    f"{wanted}"
+                    "--t5mem-sequences, --t5mem-sequence-positions, --t5mem-selector-bias or other "
+                    f"sizes: its {key} is {given}, this model's is {wanted}"
                 )
 
 

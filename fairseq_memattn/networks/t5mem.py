@@ -34,12 +34,12 @@ class T5MemSelector(nn.Module):
     self-attention output, with a selection for each layer (a choice, as is that the layers share
     the selector's weights).
 
-    A learned bias for each distance is added to the logits (a choice). The distance is counted from
-    the sequence whose translation is being written: the current sequence or, while the target's
-    context is being written, the sequence of the context that it translates. The position is all
-    that distinguishes this sequence from the others, and lets a token without information about the
-    source prefer it. Its initial weight is high, so that a model trained on single sequences keeps
-    working when context is added.
+    Unless `selector_bias` is "none", as in the paper, a learned bias for each distance is added to
+    the logits. The distance is counted from the sequence whose translation is being written: the
+    current sequence or, while the target's context is being written, the sequence of the context
+    that it translates. A token without information about the source can so prefer this sequence.
+    Its initial weight is high, so that a model trained on single sequences keeps working when
+    context is added.
     """
 
     def __init__(self, sizes: T5MemSizes) -> None:
@@ -52,10 +52,14 @@ class T5MemSelector(nn.Module):
         self.k_proj = Projection(source_dim, source_dim, source_dim**-0.5)
         self.sentence_proj = Projection(source_dim, source_dim, source_dim**-0.5)
         # From the sequences after the one that is being translated to those before it.
-        self.distance_bias = nn.Parameter(torch.empty(2 * sizes.sequences - 1))
+        self.distance_bias: nn.Parameter | None = None
+        if sizes.selector_bias == "distance":
+            self.distance_bias = nn.Parameter(torch.empty(2 * sizes.sequences - 1))
         self.draw()
 
     def draw(self) -> None:
+        if self.distance_bias is None:
+            return
         nn.init.zeros_(self.distance_bias)
         middle = len(self.distance_bias) // 2
         odds = 2 * INITIAL_SHARE / (1 - INITIAL_SHARE)
@@ -65,15 +69,17 @@ class T5MemSelector(nn.Module):
         """slots: (B, K, M, E); padding: (B, K, S), True at padding."""
         return SelectorState(self.k_proj(slots).flatten(2), padding.all(dim=2))
 
-    def select(self, query: Tensor, state: SelectorState, bias: Tensor) -> Tensor:
-        """Equation 3. query: (B, T, E); bias: (B, T, K). Returns the weights (B, T, K)."""
+    def select(self, query: Tensor, state: SelectorState, bias: Tensor | None) -> Tensor:
+        """Equation 3. query: (B, T, E); bias: of `bias`. Returns the weights (B, T, K)."""
         return select_sequences(self.q_proj(query), *state, bias=bias)
 
-    def bias(self, sequences: int, ahead: Tensor) -> Tensor:
+    def bias(self, sequences: int, ahead: Tensor) -> Tensor | None:
         """The bias (B, T, K) of the logits, for K sequences of which the current one is last.
 
         ahead: (B, T), how many sentences of the target follow the sentence of a token
         """
+        if self.distance_bias is None:
+            return None
         before_current = torch.arange(sequences - 1, -1, -1, device=ahead.device)
         distance = before_current - ahead.unsqueeze(2)
         middle = len(self.distance_bias) // 2
@@ -103,7 +109,7 @@ class T5MemCrossAttention(T5Projections):
         selector: T5MemSelector,
         key: Tensor,
         absent: Tensor,
-        bias: Tensor,
+        bias: Tensor | None,
         *source: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """x: (B, T, E); memory: what `write` returned; None if the source is given

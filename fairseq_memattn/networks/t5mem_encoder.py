@@ -26,6 +26,8 @@ from fairseq_memattn.networks.t5_layers import (
 )
 
 QUERIES = ("embedding", "layer")
+SEQUENCE_POSITIONS = ("learned", "none")
+SELECTOR_BIASES = ("distance", "none")
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,15 @@ class T5MemSizes(T5Sizes):
         not, it attends to the slots alone
     selector_query: "embedding", of the previous token, with one selection for all layers, or
         "layer", the input of each layer's cross attention
+    sequence_positions: "learned", a vector that slots get for the distance of their sequence from
+        the current one, or "none", the papers'
+    selector_bias: "distance", a bias of the selector for each distance, or "none", the papers'
     separator: the symbol between two sentences of a target; None where a target is one sentence
 
-    Raises ValueError for a size out of range and for an unknown query.
+    With neither positions nor bias the order of the sequences has no effect: nothing tells the
+    current one from those before it.
+
+    Raises ValueError for a size out of range and for an unknown choice.
     """
 
     slots: int = 2
@@ -53,16 +61,23 @@ class T5MemSizes(T5Sizes):
     mem_attention: bool = True
     selector: bool = True
     selector_query: str = QUERIES[0]
+    sequence_positions: str = SEQUENCE_POSITIONS[0]
+    selector_bias: str = SELECTOR_BIASES[0]
     separator: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(slots=self.slots, sequences=self.sequences)
-        if self.selector_query not in QUERIES:
-            raise ValueError(
-                f"`selector_query` must be one of {', '.join(QUERIES)}, but is "
-                f"{self.selector_query!r} instead."
-            )
+        for name, choices in (
+            ("selector_query", QUERIES),
+            ("sequence_positions", SEQUENCE_POSITIONS),
+            ("selector_bias", SELECTOR_BIASES),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(
+                    f"`{name}` must be one of {', '.join(choices)}, but is {value!r} instead."
+                )
 
 
 class T5MemPositionBias(SlotPositionBias):
@@ -187,11 +202,11 @@ class T5MemEncoderLayer(nn.Module):
 class T5MemEncoder(T5Encoder):
     """T5Mem's encoder of K sequences, each with a slot of M memory tokens in front.
 
-    All slots start as the same M learned vectors, plus a learned vector for the distance of the
-    sequence from the current one: 0 for the current sequence, which is the last, 1 for the one
-    before it. Both are choices. The M vectors differ, because equal vectors would stay equal
-    through all layers. The paper leaves the order of sequences to the slots and does not say how
-    they encode it. Counted backwards, a distance has the same meaning for every K.
+    All slots start as the same M learned vectors (a choice), which differ, because equal vectors
+    would stay equal through all layers. The paper has no positions between sequences. Unless
+    `sequence_positions` is "none", a learned vector is added for the distance of the sequence from
+    the current one: 0 for the current sequence, which is the last, 1 for the one before it.
+    Counted backwards, a distance has the same meaning for every K.
     """
 
     sizes: T5MemSizes
@@ -199,12 +214,15 @@ class T5MemEncoder(T5Encoder):
     def __init__(self, sizes: T5MemSizes, embed_tokens: T5Embedding | None = None) -> None:
         super().__init__(sizes, embed_tokens)
         self.slot_tokens = nn.Parameter(torch.empty(sizes.slots, sizes.embed_dim))
-        self.distances = nn.Parameter(torch.empty(sizes.sequences, sizes.embed_dim))
+        self.distances: nn.Parameter | None = None
+        if sizes.sequence_positions == "learned":
+            self.distances = nn.Parameter(torch.empty(sizes.sequences, sizes.embed_dim))
         self.draw()
 
     def draw(self) -> None:
         nn.init.normal_(self.slot_tokens)
-        nn.init.normal_(self.distances)
+        if self.distances is not None:
+            nn.init.normal_(self.distances)
 
     def build_position_bias(self) -> nn.Module:
         kind = T5MemPositionBias if self.sizes.mem_attention else T5ChunkPositionBias
@@ -237,8 +255,10 @@ class T5MemEncoder(T5Encoder):
                 f"`tokens` must have at most `sequences` {self.sizes.sequences} sequences, but has "
                 f"{count} instead."
             )
-        first = self.distances[:count].flip(0).unsqueeze(1) + self.slot_tokens
-        first = first.expand(len(tokens), -1, -1, -1)
+        first: Tensor = self.slot_tokens
+        if self.distances is not None:
+            first = self.distances[:count].flip(0).unsqueeze(1) + first
+        first = first.expand(len(tokens), count, -1, -1)
         x = self.dropout(torch.cat([first, self.embed_tokens(tokens)], dim=2))
         x = self.run(x, hidden_states, self.position_bias(padding), padding)
         return Encoded(x[:, :, slots:], padding, x[:, :, :slots])

@@ -4,7 +4,12 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from fairseq_memattn.networks.t5_layers import T5Sizes
-from fairseq_memattn.networks.t5mem_encoder import QUERIES, T5MemSizes
+from fairseq_memattn.networks.t5mem_encoder import (
+    QUERIES,
+    SELECTOR_BIASES,
+    SEQUENCE_POSITIONS,
+    T5MemSizes,
+)
 from fairseq_memattn.transformers.arguments import NEW, OLD
 
 # The options by the networks' names: with the side in front, of both sides, and of memory slots.
@@ -31,6 +36,8 @@ OF_SLOTS = {
     "mem_attention": "mem_attention",
     "selector": "selector",
     "selector_query": "selector_query",
+    "sequence_positions": "sequence_positions",
+    "selector_bias": "selector_bias",
     "separator": "context_separator_id",
 }
 
@@ -55,7 +62,7 @@ class T5MemConfig(PreTrainedConfig):
     max_sequences, context_separator_id: its `sequences` and `separator`
 
     Raises StrictDataclassError of huggingface_hub, whose message has the reason, for a value of
-    another type, an unknown selector query, and buckets that do not fit together.
+    another type, an unknown choice, and buckets that do not fit together.
     """
 
     model_type = "memattn_t5mem"
@@ -94,6 +101,8 @@ class T5MemConfig(PreTrainedConfig):
     mem_attention: bool = True
     selector: bool = True
     selector_query: str = QUERIES[0]
+    sequence_positions: str = SEQUENCE_POSITIONS[0]
+    selector_bias: str = SELECTOR_BIASES[0]
     context_separator_id: int | None = None
     is_encoder_decoder: bool = True
     tie_word_embeddings: bool = True

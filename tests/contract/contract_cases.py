@@ -69,7 +69,10 @@ T5MEM = {
     "t5mem_v1": {"": ""},
     "t5mem_v2": {"": ""},
     "t5mem_v3": {"": "", "by layer": "--t5mem-selector-query layer"},
-    "t5mem_v4": {"": ""},
+    "t5mem_v4": {
+        "as the paper": "--t5mem-sequence-positions none --t5mem-selector-bias none "
+        "--t5mem-selector-query layer"
+    },
     "t5mem_ws": {"": ""},
     "t5mem_ws_wma": {"": ""},
 }

@@ -24,6 +24,7 @@ PLAIN = {
 MEMORY = {
     "by layer": {},
     "t5mem_v1, unequal sides": {**UNEQUAL, "t5mem_slots": 1},
+    "t5mem_v2, as the paper": {**test_t5mem.PAPERS, "t5mem_selector_query": "layer"},
     "t5mem_ws_wma, unequal sides": UNEQUAL,
     "t5mem_v4, shared and scaled": {**SHARED, "t5mem_sequences": 3},
 }

@@ -17,6 +17,7 @@ from fairseq_memattn.models.t5mem import DESIGNS
 
 WORDS = 12
 MODELS = {name: (name, "embedding") for name in DESIGNS} | {"by layer": ("t5mem_v3", "layer")}
+PAPERS = {"t5mem_sequence_positions": "none", "t5mem_selector_bias": "none"}
 each_model = pytest.mark.parametrize("name", MODELS)
 
 
@@ -183,6 +184,7 @@ def test_refused_flags(flags, message):
         ("t5mem_v1", {}, r"slot_out_proj.weight is absent, this model's is 8 x 8"),
         ("t5mem_v3", {"t5mem_slots": 1}, r"k.slot_tokens is 1 x 8|q_proj.weight is 8 x 8, this"),
         ("t5mem_v3", {"t5mem_sequences": 4}, r"distance_bias is 7, this model's is 15"),
+        ("t5mem_v3", PAPERS, r"sequence-positions.*distance_bias is absent, this model's is 15"),
     ],
 )
 def test_refused_checkpoints(trained, flags, message):

@@ -9,6 +9,7 @@ from fairseq_memattn.attention.ops.memory_slots import naive as reference
 from fairseq_memattn.attention.ops.mixture import naive as mixture_reference
 from fairseq_memattn.networks import T5, T5Mem, T5MemSizes, T5Sizes, join_sequences
 from fairseq_memattn.networks.t5mem import T5MemSelector
+from fairseq_memattn.networks.t5mem_encoder import SELECTOR_BIASES, SEQUENCE_POSITIONS
 
 PAD, SEPARATOR, SYMBOLS = 1, 7, 16
 TINY = {"vocab_size": SYMBOLS, "embed_dim": 8, "ffn_dim": 12, "heads": 2, "head_dim": 4}
@@ -16,11 +17,13 @@ DESIGNS: dict[str, dict] = {
     "one projection": {"separate_slot_output": False},
     "one feed-forward layer": {"separate_slot_ffn": False},
     "by layer": {"selector_query": "layer"},
+    "no order": {"sequence_positions": "none", "selector_bias": "none", "selector_query": "layer"},
     "slots alone": {"selector": False},
     "slots alone, without attention to slots": {"selector": False, "mem_attention": False},
 }
 WITH_SELECTOR = [name for name, design in DESIGNS.items() if design.get("selector", True)]
 each_design = pytest.mark.parametrize("name", DESIGNS)
+ORDERED = [name for name in DESIGNS if name != "no order"]
 each_with_selector = pytest.mark.parametrize("name", WITH_SELECTOR)
 
 
@@ -83,7 +86,9 @@ class Literal:
         rows = []
         for b in range(batch):
             for i in range(count):
-                slot = encoder.slot_tokens + encoder.distances[count - 1 - i]
+                slot = encoder.slot_tokens
+                if encoder.distances is not None:
+                    slot = slot + encoder.distances[count - 1 - i]
                 rows.append(torch.cat([slot, encoder.embed_tokens(tokens[b, i])]))
         x = torch.stack(rows).view(batch, count, slots + length, -1)
         for layer in encoder.layers:
@@ -111,6 +116,8 @@ class Literal:
     def written(self, fed, target_context, count):
         """(B, T, K), the bias by how far a sequence is before the one that is being written."""
         table, rows = self.model.decoder.selector.distance_bias, []
+        if table is None:
+            return None
         for row, ahead in zip(fed.tolist(), target_context.tolist(), strict=True):
             for token in row:
                 ahead -= token == SEPARATOR
@@ -189,7 +196,16 @@ def test_padding_and_absent_sequences_change_nothing(name):
     assert_close(alone, expected[1:])
 
 
-@each_design
+@pytest.mark.parametrize("positions", SEQUENCE_POSITIONS)
+@pytest.mark.parametrize("bias", SELECTOR_BIASES)
+def test_without_positions_and_bias_the_order_of_sequences_has_no_effect(positions, bias):
+    options = {"sequence_positions": positions, "selector_bias": bias}
+    model, (sequences, *rest) = build("one projection", **options), batch()
+    difference = logits(model, sequences[:, [2, 0, 1]], *rest) - logits(model, sequences, *rest)
+    assert (difference.abs().max() < 1e-9) == (positions == bias == "none")
+
+
+@pytest.mark.parametrize("name", ORDERED)
 def test_order_of_the_context_matters(name):
     model, (sequences, *rest) = build(name), batch()
     swapped = sequences[:, [1, 0, 2]]
@@ -239,12 +255,13 @@ def test_selection_is_reported(name):
     model, (sequences, target, before) = build(name), batch()
     with torch.no_grad():
         selection = model.decoder(target, model.encoder(sequences), before).weights
-    assert len(selection) == (2 if name == "by layer" else 1)
+    by_layer = model.decoder.selector.by_layer
+    assert len(selection) == (2 if by_layer else 1)
     for weights in selection:
         assert weights.shape == (2, 6, 3)
         assert_close(weights.sum(dim=2), torch.ones_like(weights[..., 0]))
         assert weights[1, :, 0].count_nonzero() == 0
-    if name == "by layer":
+    if by_layer:
         assert (selection[0] - selection[1]).abs().max() > 1e-3
 
 
@@ -305,6 +322,8 @@ def test_half_precision(name, dtype):
 def test_refusals():
     with pytest.raises(ValueError, match="`selector_query` must be one of embedding, layer, but"):
         T5MemSizes(selector_query="word")
+    with pytest.raises(ValueError, match="`selector_bias` must be one of distance, none, but is 0"):
+        T5MemSizes(selector_bias=0)
     with pytest.raises(ValueError, match="`slots` must be at least 1, but is 0"):
         T5MemSizes(slots=0)
     with pytest.raises(ValueError, match="`share_embeddings` needs `vocab_size` and"):
