@@ -48,11 +48,10 @@ def paper(control: str) -> list[str]:
     return [f"+model.abc_{'='.join(OF_PAPER[control])}"] if control in OF_PAPER else []
 
 
-def paper_flags(control: str, slots: int) -> str:
-    """The flags for such an encoder, for `memattn convert`."""
+def paper_flags(control: str) -> list[str]:
+    """The same as flags."""
     option, value = OF_PAPER.get(control, ("", ""))
-    own = f" --abc-{option.replace('_', '-')} {value}" if option else ""
-    return f"--abc-encoder-slots {slots}{own}"
+    return [f"--abc-{option.replace('_', '-')}", value] if option else []
 
 
 def parts(folder: str, count: int) -> str:
