@@ -13,6 +13,7 @@ from fairseq_memattn.attention.controls.base import State
 from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.attention.ops.carry import merge
 from fairseq_memattn.attention.ops.common import MemoryState, is_immediate
+from fairseq_memattn.modules.dropout import keep_dropout
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.modules.layout import batch_first, time_first
 from fairseq_memattn.modules.low_rank import fit_updates, merge_updates
@@ -55,6 +56,16 @@ class CrossMemory(NamedTuple):
         rows = MemoryState(*(x[:: self.copies] for x in carried))
         assert isinstance(self.state, MemoryState)
         return self._replace(state=merge(rows, self.state))
+
+
+class Inputs(NamedTuple):
+    """All positions of the hypotheses so far: x (B, T, E), and True at padding (B, T)."""
+
+    x: Tensor
+    padding: Tensor
+
+    def reorder(self, new_order: Tensor) -> "Inputs":
+        return Inputs(*(part.index_select(0, new_order) for part in self))
 
 
 class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
@@ -119,8 +130,11 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         """
         weights = None
         x = batch_first(query).contiguous()
-        if static_kv and incremental_state is not None:
+        drops = self.drop_rate > 0 and not self.training
+        if static_kv and incremental_state is not None and not drops:
             heads, weights = self._read_source(x, key, key_padding_mask, incremental_state)
+        elif self.causal and incremental_state is not None and drops:
+            heads = self._attend_anew(x, key_padding_mask, incremental_state)
         elif self.causal and incremental_state is not None:
             state = self.get_incremental_state(incremental_state, "memory")
             heads, state = self.advance(x, state, key_padding_mask)
@@ -132,6 +146,24 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
                 phi, p = self.inspect(x, tokens)
                 weights = (p @ phi.transpose(2, 3)).transpose(0, 1)
         return time_first(self.join(heads)), weights if need_head_weights else None
+
+    def _attend_anew(
+        self, x: Tensor, key_padding_mask: Tensor | None, incremental_state: IncrementalState
+    ) -> Tensor:
+        """Attention (B, H, T, D) with --retain-dropout, whose writes are drawn anew at each step.
+
+        A memory would keep those of the steps before.
+        """
+        if key_padding_mask is None:
+            key_padding_mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+        inputs, length = Inputs(x, key_padding_mask), x.shape[1]
+        before = self.get_incremental_state(incremental_state, "memory")
+        if before is not None:
+            inputs = Inputs(
+                *(torch.cat(parts, dim=1) for parts in zip(before, inputs, strict=True))
+            )
+        self.set_incremental_state(incremental_state, "memory", inputs)
+        return self.attend(inputs.x, self.tokens(*inputs))[:, :, -length:]
 
     def begin(self, incremental_state: IncrementalState, memory: MemoryState) -> None:
         """Lets incremental decoding begin with the memory of earlier sentences."""
@@ -221,6 +253,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.return_source_weights = bool(need_attn)
+        keep_dropout(self, **kwargs)
         merge_updates(self)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:

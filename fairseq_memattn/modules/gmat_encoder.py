@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqEncoder
-from fairseq.modules import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_dictionary, wrapped
+from fairseq_memattn.modules.dropout import keep_dropout, use_fairseq_dropout
 from fairseq_memattn.modules.layout import time_first
 from fairseq_memattn.networks import gmat
 from fairseq_memattn.networks.blocks import move_to_end
@@ -89,6 +89,10 @@ class GMATEncoder(gmat.GMATEncoder, FairseqEncoder):
             if isinstance(module, nn.Linear):
                 quant_noise(module, noise.pq, noise.pq_block_size)
         return wrapped(layer, self.cfg)
+
+    def make_generation_fast_(self, **options: Any) -> None:
+        """fairseq's hook."""
+        keep_dropout(self, **options)
 
     def as_embedded(self, x: Tensor) -> Tensor:
         x = super().as_embedded(x)
@@ -179,10 +183,3 @@ class GMATEncoder(gmat.GMATEncoder, FairseqEncoder):
             return
         for unused in [k for k in state_dict if k == key or ".self_attn.memory_proj." in k]:
             del state_dict[unused]
-
-
-def use_fairseq_dropout(module: nn.Module, name: str) -> None:
-    """Replaces dropout, so that fairseq can keep it in evaluation by the module's name."""
-    for child_name, child in list(module.named_children()):
-        if isinstance(child, nn.Dropout):
-            setattr(module, child_name, FairseqDropout(child.p, module_name=name))

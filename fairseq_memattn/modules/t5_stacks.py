@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqDecoder, FairseqEncoder, FairseqIncrementalDecoder
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.modules.dropout import keep_dropout, use_fairseq_dropout
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.networks import t5, t5mem, t5mem_encoder
 from fairseq_memattn.networks.t5_layers import T5Embedding, T5Sizes
@@ -28,6 +29,11 @@ class T5Encoder(FairseqEncoder, t5.T5Encoder):
     ) -> None:
         super(FairseqEncoder, self).__init__(sizes, embed_tokens)
         self.dictionary, self.positions = dictionary, max_positions
+        _use_fairseq_dropout(self)
+
+    def make_generation_fast_(self, **options: Any) -> None:
+        """fairseq's hook."""
+        keep_dropout(self, **options)
 
     def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> EncoderOut:  # type: ignore[override]
         """src_tokens: (B, S), padding on either side: all positions are relative
@@ -70,6 +76,7 @@ class T5Decoder(FairseqIncrementalDecoder, t5.T5Decoder):
         self.dictionary, self.positions = dictionary, max_positions
         self.adaptive_softmax, self.onnx_trace = None, False
         self.init_incremental_state()
+        _use_fairseq_dropout(self)
 
     def forward(  # type: ignore[override]
         self,
@@ -132,6 +139,7 @@ class T5Decoder(FairseqIncrementalDecoder, t5.T5Decoder):
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.layers[-1].cross_attention.block.return_weights = bool(need_attn)
+        keep_dropout(self, **kwargs)
 
 
 class T5MemEncoder(T5Encoder, t5mem_encoder.T5MemEncoder):
@@ -177,6 +185,7 @@ class T5MemEncoder(T5Encoder, t5mem_encoder.T5MemEncoder):
                 "--print-alignment does not work with T5Mem, whose target tokens attend to "
                 "mixtures of sequences or to slots; `memattn plot` draws what they select"
             )
+        keep_dropout(self, **kwargs)
 
     def sequences(
         self, current: Tensor, context: Tensor | None, context_padding: Tensor | None
@@ -221,11 +230,17 @@ class T5MemDecoder(T5Decoder, t5mem.T5MemDecoder):
         return {"attn": [None], "selection": weights}
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
-        """fairseq's hook, which changes nothing here."""
+        """fairseq's hook. The weights are those of sequences, which are always returned."""
+        keep_dropout(self, **kwargs)
 
 
 class T5MemSlotDecoder(T5Decoder, t5mem.T5MemSlotDecoder):
     """T5's decoder over the concatenated slots: T5Mem without a selector (T5MemWs)."""
+
+
+def _use_fairseq_dropout(stack: nn.Module) -> None:
+    for module in list(stack.modules()):
+        use_fairseq_dropout(module, type(stack).__name__)
 
 
 def memory_decoder(sizes: T5MemSizes) -> type[T5Decoder]:

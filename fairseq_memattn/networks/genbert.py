@@ -134,7 +134,7 @@ def attend(
         source.keys,
         source.values,
         attn_mask=visible,
-        dropout_p=attention.dropout if attention.training else 0.0,
+        dropout_p=attention.drop_rate,
         is_causal=visible is None and x.shape[1] > 1,
     )
     projected: Tensor = attention.out_proj(attention.joined(out))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, relu, scaled_dot_product_attention
 
+from fairseq_memattn.attention.nn.dropout import AttentionDropout
 from fairseq_memattn.attention.ops.checks import check_dropout, check_sizes
 from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.attention.ops.relative_position import (
@@ -196,22 +197,17 @@ def masked(bias: Tensor, visible: Tensor) -> Tensor:
     return bias.masked_fill(~visible, torch.finfo(bias.dtype).min)
 
 
-class T5Projections(nn.Module):
+class T5Projections(AttentionDropout):
     """The four projections of an attention. source_dim: of keys and values; None is `embed_dim`"""
 
     def __init__(self, sizes: T5Sizes, source_dim: int | None = None) -> None:
         super().__init__()
         inner, source_dim = sizes.heads * sizes.head_dim, source_dim or sizes.embed_dim
-        self.heads, self.rate = sizes.heads, sizes.dropout
+        self.heads, self.dropout = sizes.heads, sizes.dropout
         self.q_proj = Projection(sizes.embed_dim, inner, (sizes.embed_dim * sizes.head_dim) ** -0.5)
         self.k_proj = Projection(source_dim, inner, source_dim**-0.5)
         self.v_proj = Projection(source_dim, inner, source_dim**-0.5)
         self.out_proj = Projection(inner, sizes.embed_dim, inner**-0.5)
-
-    @property
-    def dropout(self) -> float:
-        """Dropout of the attention weights, which is 0 in evaluation."""
-        return self.rate if self.training else 0.0
 
     def split(self, x: Tensor) -> Tensor:
         """(..., T, H D) as (..., H, T, D)."""
@@ -231,7 +227,9 @@ class T5Projections(nn.Module):
         if mask.is_floating_point():
             mask = mask.to(q.dtype)
         return self.joined(
-            scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.dropout, scale=1.0)
+            scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, dropout_p=self.drop_rate, scale=1.0
+            )
         )
 
 

@@ -124,7 +124,7 @@ class T5MemCrossAttention(T5Projections):
             memory = self.write(*source)
         if weights is None:
             weights = selector.select(x, SelectorState(key, absent), bias)
-        read = mixture_read(self.split(self.q_proj(x)), weights, memory, dropout=self.dropout)
+        read = mixture_read(self.split(self.q_proj(x)), weights, memory, dropout=self.drop_rate)
         return self.joined(read), weights
 
 

@@ -356,6 +356,10 @@ class DocumentTranslationTask(TranslationTask):
         if getattr(args, "score_reference", False):
             return super().build_generator(models, args, *more, **options)
         if self.cfg.stream:
+            if getattr(args, "retain_dropout", False):
+                raise MemAttnError(
+                    "--retain-dropout does not work with --stream, whose memories hold their writes"
+                )
             return super().build_generator(MemoryEnsemble(models), args, *more, **options)
         separator = self.tgt_dict.index(self.cfg.context_separator)
         symbols = {"separator": separator, "pad": self.tgt_dict.pad(), "eos": self.tgt_dict.eos()}

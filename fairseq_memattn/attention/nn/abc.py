@@ -14,6 +14,7 @@ from fairseq_memattn.attention.controls.base import Control, NormalisedControl, 
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class, make_control
 from fairseq_memattn.attention.nn.control_pool import LayerControl
+from fairseq_memattn.attention.nn.dropout import AttentionDropout
 from fairseq_memattn.attention.ops.checks import (
     check_batch,
     check_dropout,
@@ -25,7 +26,7 @@ from fairseq_memattn.attention.ops.checks import (
 from fairseq_memattn.attention.ops.common import MemoryState, is_written
 
 
-class ABCAttention(nn.Module):
+class ABCAttention(AttentionDropout):
     """Multi-head attention over a memory of M slots, in time and memory O(S M).
 
     embed_dim: E; num_heads: H, which divides E
@@ -249,7 +250,7 @@ class ABCAttention(nn.Module):
 
     def attend(self, x: Tensor, source: Tokens) -> Tensor:
         """Attention over whole sequences, (B, H, T, D), after those that a pool's pass carries."""
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.drop_rate
         carried = None if self.layer_control is None else self.layer_control.carried
         if carried is None and not self.causal:
             memory = self.write_tokens(source, dropout)

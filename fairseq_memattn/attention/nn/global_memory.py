@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.nn.dropout import AttentionDropout
 from fairseq_memattn.attention.ops.checks import (
     check_dropout,
     check_heads,
@@ -126,7 +127,7 @@ class Sparsity:
         )
 
 
-class GlobalMemoryAttention(nn.Module):
+class GlobalMemoryAttention(AttentionDropout):
     """Self-attention of a sequence and a global memory, in time and memory linear in S.
 
     Tokens attend to nearby tokens and to the memory, the memory attends to itself and to all
@@ -223,7 +224,7 @@ class GlobalMemoryAttention(nn.Module):
         self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """`forward` without its checks, for padding that is on the right where chunks are cut."""
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.drop_rate
         # The tokens read the memory by these projections, whoever updates it.
         k, v = self.split((self.k_proj or self.q_proj)(memory)), self.split(self.v_proj(memory))
         q = k[:, :, :0] if self.memory_proj else self.split(self.q_proj(memory))

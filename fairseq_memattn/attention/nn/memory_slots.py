@@ -7,6 +7,7 @@ processing" (T5Mem), sections III-A and IV, equations 2 and 6 to 14.
 import torch
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.nn.dropout import AttentionDropout
 from fairseq_memattn.attention.ops.checks import (
     check_axes,
     check_dropout,
@@ -69,7 +70,7 @@ class SlotPositionBias(nn.Module):
         )
 
 
-class MemorySlotAttention(nn.Module):
+class MemorySlotAttention(AttentionDropout):
     """MemAttention: self-attention of K sequences, each with a slot of M memory tokens.
 
     A token attends to its own sequence and to the slots of all sequences; so does a memory token.
@@ -192,7 +193,7 @@ class MemorySlotAttention(nn.Module):
             slots=slots,
             bias=position_bias,
             key_padding_mask=key_padding_mask,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.drop_rate,
         )
         joined = out.transpose(2, 3).flatten(3)
         if self.slot_out_proj is None:
