@@ -10,6 +10,12 @@ from transformers import GenerationMixin
 
 # Arguments of transformers' own models that these do not take.
 VECTORS = ("inputs_embeds", "decoder_inputs_embeds")
+# Those that `generate` and trainers may give any model, and that these do not read.
+UNREAD = {
+    *("position_ids", "output_router_logits", "is_causal", "seq_idx"),
+    *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
+}
+OF_SEARCH = ("tokenizer", "assistant_tokenizer")  # which `generate` passes on to `forward`
 
 # The cache is `past_key_values` in transformers before 5.24, and `cache` in later versions.
 OLD, NEW = "past_key_values", "cache"
@@ -24,7 +30,8 @@ CACHE = (
 def takes_either_name(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A `forward` with the argument `past_key_values` that takes it as `cache` too.
 
-    Raises ValueError if both are given.
+    It takes those of `UNREAD` as None.
+    Raises ValueError if both are given, and for a value that the model would not read.
     """
 
     @wraps(forward)
@@ -33,6 +40,11 @@ def takes_either_name(forward: Callable[..., Any]) -> Callable[..., Any]:
             if kwargs.get(OLD) is not None:
                 raise ValueError(f"only one of `{NEW}` and `{OLD}` may be given.")
             kwargs[OLD] = cache
+        for name in OF_SEARCH:
+            kwargs.pop(name, None)
+        for name in UNREAD.intersection(kwargs):
+            if kwargs.pop(name) is not None:
+                raise ValueError(f"`{name}` must be left out: the model does not read it.")
         return forward(self, *args, **kwargs)
 
     return renamed

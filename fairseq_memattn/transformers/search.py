@@ -14,6 +14,7 @@ from transformers import (
 
 from fairseq_memattn.transformers.arguments import VECTORS, refuse_vectors
 from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs, visible_words
+from fairseq_memattn.transformers.stop_strings import StopsAtStrings
 
 # fairseq-generate's defaults: --beam, --lenpen, --min-len, --max-len-a, --max-len-b.
 DEFAULTS: dict[str, Any] = {
@@ -53,7 +54,7 @@ class OwnLimits(LogitsProcessor):
         return scores
 
 
-class FairseqSearch:
+class FairseqSearch(StopsAtStrings):
     """What encoder-decoders share: the limits of the rows in `generate`, and what labels imply.
 
     With `max_len_a` or `max_len_b`, among the arguments or in the configuration's

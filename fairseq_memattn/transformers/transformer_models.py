@@ -25,6 +25,7 @@ from fairseq_memattn.transformers.gmat_modeling import GMATConfig, GMATModel
 from fairseq_memattn.transformers.labels import IGNORED, cross_entropy
 from fairseq_memattn.transformers.search import FairseqSearch
 from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
+from fairseq_memattn.transformers.stop_strings import StopsAtStrings
 from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
 from fairseq_memattn.transformers.transformer_stacks import Decoder, Encoder
 
@@ -235,7 +236,7 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
 
 
 class BoundedTransformerForCausalLM(  # type: ignore[misc]
-    BoundedTransformer, OwnCache, GenerationMixin
+    BoundedTransformer, OwnCache, StopsAtStrings, GenerationMixin
 ):
     """fairseq's language model: `transformer_lm`, `abc_*_transformer_lm` and those of kernels.
 

@@ -18,6 +18,8 @@ from fairseq_memattn.transformers import (
     GenBERTConfig,
     GenBERTForConditionalGeneration,
 )
+from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
+from fairseq_memattn.transformers.vocabulary import SPECIAL, Vocabulary
 
 WORDS, PAD, EOS = t5mem.WORDS, t5mem.PAD, t5mem.EOS
 SIZES = {
@@ -321,3 +323,29 @@ def test_searches_that_the_models_cannot_do():
 def test_attention_implementations():
     for implementation in ("sdpa", "eager"):
         assert genbert(attn_implementation=implementation)(rows(5), labels=rows(4)).loss.isfinite()
+
+
+@pytest.mark.parametrize("make", [language_model, translator])
+def test_stop_strings(make, tmp_path):
+    """In the target's words, which the source's vocabulary has in another order."""
+    names = [f"w{number}" for number in range(WORDS - len(SPECIAL))]
+    for name, words in {"dict.txt": names[::-1], "tgt_dict.txt": names}.items():
+        Vocabulary([*SPECIAL, *words], [1] * WORDS).save(tmp_path / name)
+    tokenizer = MemAttnTokenizer(
+        str(tmp_path / "dict.txt"), str(tmp_path / "tgt_dict.txt"), pieces="words"
+    )
+    model, prompt = make(), rows(7, 5)[:, :2]
+    search = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    whole = model.generate(prompt, **search)[0]
+    start = len(whole) - 6
+    stop = tokenizer.decode(whole[start + 2 : start + 3])
+    found = model.generate(prompt[:1], stop_strings=stop, tokenizer=tokenizer, **search)[0]
+    assert stop in tokenizer.decode(found[start:]) and len(found) <= start + 3
+    assert found.equal(whole[: len(found)])
+
+
+def test_arguments_that_are_not_read():
+    model = language_model()
+    assert_close(model(rows(7, 5), position_ids=None).logits, model(rows(7, 5)).logits)
+    with pytest.raises(ValueError, match="`position_ids` must be left out"):
+        model(rows(7, 5), position_ids=torch.arange(5))
