@@ -76,6 +76,11 @@ PATCHES = (
         reason=SAFETY,
     ),
     Patch(
+        "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
+        "`--encoder-embed-path` of a checkpoint's training is not read again",
+        options.forget_embedding_files,
+    ),
+    Patch(
         "fairseq.file_utils:load_archive_file",
         "`from_pretrained` unpacks archives of plain files inside their folder only",
         archives.unpack_inside,

@@ -1,9 +1,13 @@
 """Options of a model in a YAML file, of which fairseq checks none if the model has no dataclass."""
 
+from argparse import Namespace
+
 import pytest
+from harness import COMMON, SIZES, generate, hypotheses, train
 from omegaconf import OmegaConf
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.correctness.options import forget_embedding_files
 from fairseq_memattn.host.correctness.trained_options import check_model_options
 
 
@@ -36,3 +40,30 @@ def test_refused(name, options, words):
 )
 def test_accepted(name, options):
     check_model_options(configuration(name, **options))
+
+
+def test_embeddings_are_not_read_again():
+    """Neither by an architecture without a dataclass nor by one with a part for each side."""
+
+    def load(path, **options):
+        return {"cfg": cfgs[path]}
+
+    stack = OmegaConf.create({"model": {"encoder": {"embed_path": "gone.vec"}, "dropout": 0.1}})
+    OmegaConf.set_struct(stack, True)
+    old = Namespace(encoder_embed_path="gone.vec", decoder_embed_path="gone.vec", dropout=0.1)
+    cfgs = {"old.pt": {"model": old}, "stack.pt": stack, "none.pt": None}
+    forget_embedding_files(load, "old.pt")
+    assert vars(old) == {"encoder_embed_path": None, "decoder_embed_path": None, "dropout": 0.1}
+    forget_embedding_files(load, "stack.pt")
+    assert stack.model == {"encoder": {"embed_path": None}, "dropout": 0.1}
+    assert forget_embedding_files(load, "none.pt") == {"cfg": None}
+
+
+@pytest.mark.full
+def test_a_command_without_the_file_of_embeddings(bilingual, tmp_path):
+    vectors = tmp_path / "words.vec"
+    vectors.write_text("1 32\nthe " + " ".join(["0.5"] * 32) + "\n", encoding="utf-8")
+    flags = [*COMMON, *SIZES, "--arch", "transformer", "--encoder-embed-path", vectors]
+    model = train(bilingual, tmp_path / "model", *flags, "--max-update", 1)
+    vectors.unlink()
+    assert hypotheses(generate(model))

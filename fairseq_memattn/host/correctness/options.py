@@ -92,6 +92,23 @@ def check_alignment(cfg: Any, command: str) -> None:
         )
 
 
+def forget_embedding_files(load: Callable[..., Any], path: str, *args: Any, **kwargs: Any) -> Any:
+    """`load_checkpoint_to_cpu`, of whose model embeddings are not read from files.
+
+    --encoder-embed-path and --decoder-embed-path are for the begin of a training: a checkpoint has
+    the weights, and the files may be on another machine.
+    """
+    state = load(path, *args, **kwargs)
+    model = (state.get("cfg") or {}).get("model") or state.get("args")
+    options: Any = vars(model) if isinstance(model, Namespace) else model or {}
+    for side in ("encoder", "decoder"):
+        stack = options[side] if side in options else {}  # noqa: SIM401, struct refuses get
+        for part, name in ((options, f"{side}_embed_path"), (stack, "embed_path")):
+            if isinstance(part, Mapping) and name in part:
+                part[name] = None  # type: ignore[index]
+    return state
+
+
 def keep_gpu(
     parse: Callable[..., Any], parser: Any, input_args: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
