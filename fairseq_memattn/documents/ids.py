@@ -49,6 +49,10 @@ class Documents:
         sentences = [i for number in documents for i in self.sentences_of(number)]
         return np.array(sentences, dtype=np.int64)
 
+    def last_sentences_of(self, documents: range) -> Indices:
+        """The last sentence of each of several documents."""
+        return np.append(self.starts[1:], self.sentences)[documents] - 1
+
     def first_sentences(self) -> Indices:
         """(S,), the first sentence of the document of each sentence."""
         lengths = np.diff(self.starts, append=self.sentences)

@@ -44,7 +44,7 @@ from fairseq_memattn.tasks.inference.session import (
 
 logger = logging.getLogger(__name__)
 
-LOSSES = ChoiceEnum(["window", "current"])
+LOSSES = ChoiceEnum(["window", "current", "last"])
 # Flags of fairseq's translation task without an effect, and the values that ask for none.
 UNUSED = {
     "load_alignments": False,
@@ -71,7 +71,10 @@ class DocumentTranslationConfig(TranslationConfig):
         "_eos", "symbol between two sentences of a window, added to dictionaries without it"
     )
     loss_on: LOSSES = option(  # type: ignore[valid-type]
-        "window", "compute the loss on the whole target window or its last sentence only"
+        "window",
+        "compute the loss on the whole target window (window), its last sentence only (current), "
+        "or the last sentence of each document only, whose other sentences are then context "
+        "alone (last); memattn score --last-of-documents scores the same",
     )
     sample_context: bool = option(
         False,
@@ -243,6 +246,7 @@ class DocumentTranslationTask(TranslationTask):
             eos=self.src_dict.eos(),
             left_pad_source=cfg.left_pad_source,
             loss_on_window=str(cfg.loss_on) == "window",
+            last_of_documents=str(cfg.loss_on) == "last",
             as_sequences=self.takes_sequences,
             sample_context=cfg.sample_context,
             seed=cfg.seed,
@@ -453,6 +457,8 @@ def _check(cfg: DocumentTranslationConfig) -> None:
                 f"{flag(name)} must be 0 with --stream, whose memory is the context, but is "
                 f"{getattr(cfg, name)}"
             )
+    if cfg.stream and str(cfg.loss_on) == "last":
+        raise MemAttnError("--loss-on last does not work with --stream, which reads all sentences")
     for name, off in UNUSED.items():
         if getattr(cfg, name) != off:
             logger.warning(f"{flag(name)} has no effect with --task document_translation")

@@ -226,6 +226,21 @@ def test_by_document(case, capsys):
     assert row.split() == ["a", "9", *(f"{score:.2f}" for score in scores)]
 
 
+def test_the_last_sentence_of_each_document(case, capsys):
+    last = [i for i, name in enumerate(case.ids) if name not in case.ids[i + 1 :]]
+    for name in ("base", "reference"):
+        case.write(f"{name}.last", [case.texts[name][i] for i in last])
+    case.write("ids.last", [case.ids[i] for i in last])
+    given = ONE + " --docids {d}/ids --resamples 0"
+    whole = case.run(capsys, given).report
+    done = case.run(capsys, given + " --last-of-documents").report
+    for name in ("base", "reference", "ids"):
+        (case.folder / f"{name}.last").replace(case.folder / name)
+    alone = case.run(capsys, given).report
+    for measure in ("s-BLEU", "d-BLEU", "chrF2"):
+        assert numbers(done, measure) == numbers(alone, measure) != numbers(whole, measure)
+
+
 @pytest.mark.parametrize("option", ["--generated ", "--system ", "--system any="])
 def test_what_fairseq_generate_printed_is_told_from_text(case, capsys, option):
     lines = [
@@ -281,6 +296,7 @@ def test_files_that_do_not_fit_are_refused(case, capsys, file, line, text, messa
 
 WRONG_OPTIONS = [
     ("--per-document", "--per-document needs --docids"),
+    ("--last-of-documents", "--last-of-documents needs --docids"),
     ("--comet m", "--comet needs --source"),
     ("--comet m --source reference", "--comet needs the package unbabel-comet"),
 ]

@@ -293,6 +293,10 @@ def test_a_sentence_is_printed_before_the_next_is_translated(loaded):
     ("flags", "message"),
     [
         ("--context-separator ###", "must be '_eos', with which the model was trained, but is '#"),
+        (
+            "--stream --source-context 0 --target-context 0 --loss-on last",
+            "--loss-on last does not work with --stream",
+        ),
         ("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
         ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
         (

@@ -50,6 +50,16 @@ def test_documents():
     assert documents.first_sentences().tolist() == [0, 0, 2, 2, 2, 5]
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_the_last_windows_of_documents_alone(training):
+    found = dataset([3, 2, 4, 2, 5], [2] * 5, list("aabbb"), last_of_documents=True)
+    found.training = training
+    (batch,) = document_batches(found, 1, 0, None, None)
+    assert list(batch) == [1, 4]
+    assert sorted(found.ordered_indices()) == ([1, 4] if training else [*range(5)])
+    assert [len(found[i]["source"]) for i in batch] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("lengths", "shards"), [([10, 1, 1], 3), ([1, 9, 1, 9], 4), ([5, 60, 7], 2)]
 )

@@ -22,7 +22,7 @@ from fairseq_memattn.cli.scoring.texts import refuse_empty, warn_of_segmentation
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.named_files import named_file
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
-from fairseq_memattn.errors import LARGEST, check_least
+from fairseq_memattn.errors import LARGEST, check_least, flag
 from fairseq_memattn.evaluation.available_memory import available_memory
 from fairseq_memattn.evaluation.comet_score import import_comet
 from fairseq_memattn.evaluation.document_lines import (
@@ -92,6 +92,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="document id of each line of the reference; BLEU is then named s-BLEU, and d-BLEU "
         "is that of whole documents, their sentences joined by a space",
+    )
+    parser.add_argument(
+        "--last-of-documents",
+        action="store_true",
+        help="with --docids: score only the last sentence of each document, as a training with "
+        "--loss-on last",
     )
     parser.add_argument(
         "--per-document",
@@ -171,9 +177,17 @@ def run(args: argparse.Namespace) -> None:
     for path in paths.values():
         warn_of_other_references(args, path, references)
     sources = read_beside("--source", args.source, "src", args, count) if args.source else []
-    documents, docids = None, {}
+    documents: list[Document] | None = None
+    docids: dict[str, list[str]] = {}
     if args.docids:
         documents = read_documents(args.docids, args.reference, len(references))
+    if documents and args.last_of_documents:
+        last = [document.stop - 1 for document in documents]
+        systems, more = ({k: [x[i] for i in last] for k, x in y.items()} for y in (systems, more))
+        references = [references[i] for i in last]
+        sources = sources and [sources[i] for i in last]
+        documents = [Document(one.name, i, i + 1) for i, one in enumerate(documents)]
+    if documents:
         docids = {"docid": docid_of_each_line(documents)}
     if args.separator:
         for name, lines in systems.items():
@@ -202,8 +216,9 @@ def run(args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for options that do not work, alone or together."""
-    if args.per_document and not args.docids:
-        raise ValueError("--per-document needs --docids")
+    for option in ("per_document", "last_of_documents"):
+        if getattr(args, option) and not args.docids:
+            raise ValueError(f"{flag(option)} needs --docids")
     if args.resamples is not None:
         check_least(args, "resamples", 0, LARGEST)
     # sacreBLEU reads 0 as no seed.

@@ -20,6 +20,7 @@ class WindowOptions:
     source_separator, target_separator: indices of the symbol between two sentences
     pad, eos: indices of these symbols, which both dictionaries share
     loss_on_window: whether the loss includes the target's context, or the current sentence only
+    last_of_documents: whether the loss is that of the last window of each document alone
     as_sequences: whether the model takes the sentences of a source as separate sequences
     sample_context: whether each epoch draws the number of previous sentences at random
     seed: of these random numbers
@@ -35,6 +36,7 @@ class WindowOptions:
     eos: int
     left_pad_source: bool = True
     loss_on_window: bool = True
+    last_of_documents: bool = False
     as_sequences: bool = False
     sample_context: bool = False
     seed: int = 1

@@ -125,7 +125,9 @@ class DocumentDataset(FairseqDataset):
         return batch
 
     def of_documents(self, documents: range) -> Indices:
-        """The windows of documents."""
+        """The windows of documents that have a loss."""
+        if self.options.last_of_documents:
+            return self.documents.last_sentences_of(documents)
         return self.documents.all_sentences_of(documents)
 
     def reference(self, sentence: int) -> Tensor:
@@ -147,7 +149,7 @@ class DocumentDataset(FairseqDataset):
         """In training sorted by length, equal lengths shuffled; otherwise in order."""
         if not self.training:
             return np.arange(len(self))
-        order = np.random.permutation(len(self))
+        order = np.random.permutation(self.of_documents(range(len(self.documents))))
         if self.target_sizes is not None:
             order = order[np.argsort(self._target_windows[order], kind="mergesort")]
         return order[np.argsort(self._source_windows[order], kind="mergesort")]
