@@ -78,9 +78,8 @@ SOME += ["4-linformer-64-1 continue", "4-qnli-softmax-1 finetune"]
 
 @pytest.mark.parametrize("row", others_in_full(list(COMMANDS), SOME))
 def test_rows_of_the_paper_are_options(row):
-    from fairseq_memattn.host.correctness.trained_options import check_model_options
-
     import fairseq_memattn
+    from fairseq_memattn.host.correctness.trained_options import check_model_options
 
     fairseq_memattn.register()
     _, *overrides, _, _, _, name = COMMANDS[row]
