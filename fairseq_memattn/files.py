@@ -9,7 +9,7 @@ import shutil
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
@@ -240,13 +240,27 @@ def _expressible(content: Any) -> Any:
     return [*map(_expressible, content)] if isinstance(content, list | tuple) else content
 
 
-def acquire_lock(path: Path, held: str) -> TextIO:
-    """A locked file; the system releases the lock of a process that has ended.
+@contextmanager
+def locked(lock: Path, held: str) -> Iterator[None]:
+    """Holds the lock of a folder in the body; the system releases that of a process that has ended.
 
+    lock: a file, which is removed after the body, and with it the folders that were made for it,
+        if they are empty
     held: the error if another process has the lock
 
     Raises MemAttnError with that text.
     """
+    folders = make_folders(lock.parent)
+    with _acquire(lock, held):
+        try:
+            yield
+        finally:
+            for remove in (lock.unlink, *(folder.rmdir for folder in reversed(folders))):
+                with suppress(OSError):  # not empty
+                    remove()
+
+
+def _acquire(path: Path, held: str) -> TextIO:
     while True:
         file = open(path, "a")  # noqa: SIM115
         try:

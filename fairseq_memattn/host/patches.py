@@ -134,7 +134,8 @@ PATCHES = (
     ),
     Patch(
         "fairseq.distributed.utils:call_main",
-        "options with which the result is lost or wrong end the command before it begins",
+        "options with which the result is lost or wrong end the command before it begins, and so "
+        "does another training in the same `--save-dir`",
         options.check_first,
     ),
     Patch(
@@ -253,8 +254,7 @@ PATCHES = (
     ),
     Patch(
         "fairseq.checkpoint_utils:load_checkpoint",
-        "a training that is resumed goes on as it was, alone in its folder, and makes no update "
-        "after `--max-update`",
+        "a training that is resumed goes on as it was, and makes no update after `--max-update`",
         training.resume,
     ),
     Patch(

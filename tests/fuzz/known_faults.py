@@ -16,7 +16,7 @@ class Known(NamedTuple):
 PATHS = "torch, SentencePiece and logging take no path that is not UTF-8"
 LARGE = "a generated corpus may have as many documents as are asked for"
 FULL = "one of several outputs is on a full disk or a link to nowhere: those before it are whole"
-WRITERS = "contrast|spans|score|answers|cxmi|perplexity|import_model"
+WRITERS = "contrast|spans|score|answers|cxmi|perplexity|import_model|plot"
 NO_SPACE = "No space left on device|No such file or directory"
 KNOWN = [
     Known("", "", r"surrogates not allowed|LoadFromFile\(\)", PATHS),

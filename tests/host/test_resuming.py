@@ -5,7 +5,7 @@ import pytest
 import torch
 from harness import TRANSLATOR, attempt, run, train
 
-from fairseq_memattn.files import acquire_lock
+from fairseq_memattn.files import locked
 from fairseq_memattn.host.checkpoints import read_checkpoint
 
 EVERY = ["--save-interval-updates", 1, "--validate-interval-updates", 1]
@@ -70,7 +70,7 @@ def test_without_a_state_of_the_optimizer(translator, tmp_path):
 
 @pytest.mark.full
 def test_one_training_a_folder(translator, tmp_path):
-    with acquire_lock(tmp_path / ".lock", ""):
+    with locked(tmp_path / ".lock", ""):
         given = [translator.data, *TRANSLATOR, "--max-update", 1, "--save-dir", tmp_path]
         done = attempt("fairseq-train", *given, fresh=True)
     assert f"another training is writing to --save-dir {tmp_path}" in done.stderr

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.binarise import binarise
-from fairseq_memattn.data_prep.pipeline.stages import LOCK, locked
+from fairseq_memattn.data_prep.pipeline.stages import LOCK, OTHER
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import locked
 
 DESCRIPTION = """\
 Binarise segmented text as fairseq-preprocess does, and keep its document ids.
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         raise MemAttnError("--text names a split twice")
     whole = Path(os.path.realpath(args.output))
     # Beside the folder, which is replaced.
-    with locked(args.output, whole.with_name(f".{whole.name}{LOCK}")):
+    with locked(whole.with_name(f".{whole.name}{LOCK}"), f"{OTHER} {args.output}"):
         done = binarise(
             text,
             args.langs,

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.download import digest
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import acquire_lock, make_folders, write_json
+from fairseq_memattn.files import locked, make_folders, write_json
 
 VERSION = 1  # increase it when the same input gives other bytes
 Counts = Mapping[str, int]
 LOCK = ".lock"
+OTHER = "another preparation is writing to --output"
 Command = Callable[[argparse.Namespace], None]
 
 
@@ -244,26 +245,7 @@ def locks_output(work: Command) -> Command:
 
     @wraps(work)
     def run(args: argparse.Namespace) -> None:
-        with locked(args.output, args.output / LOCK):
+        with locked(args.output / LOCK, f"{OTHER} {args.output}"):
             work(args)
 
     return run
-
-
-@contextmanager
-def locked(output: Path, lock: Path) -> Iterator[None]:
-    """Hold the lock of the folder `output` in the body; the system releases that of a dead process.
-
-    lock: the file of the lock; it is removed after the body, and with it the folders that were made
-        for it, if they are empty
-
-    Raises MemAttnError if another process holds the lock.
-    """
-    folders = make_folders(lock.parent)
-    with acquire_lock(lock, f"another preparation is writing to --output {output}"):
-        try:
-            yield
-        finally:
-            for remove in (lock.unlink, *(folder.rmdir for folder in reversed(folders))):
-                with suppress(OSError):  # not empty
-                    remove()

@@ -1,17 +1,17 @@
 """Trainings that fail, are resumed or have ended, and checkpoints that cannot be written."""
 
-import atexit
 import logging
 import os
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import acquire_lock
+from fairseq_memattn.files import locked
 
 CRASH = "crash"  # the file that fairseq saves of a training that fails, without .pt
 PATIENCE = "patience"  # of a checkpoint's extra state: what fairseq keeps of --patience, below
@@ -109,18 +109,14 @@ def name_unwritten(
 def resume(
     load_checkpoint: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """`checkpoint_utils.load_checkpoint`, for one training a folder that goes on as it was.
+    """`checkpoint_utils.load_checkpoint`, for a training that goes on as it was.
 
     fairseq compares the updates with --max-update after an update, so that a finished training
     makes one more and saves the result. --patience counts anew. The best loss is that of
     --restore-file even where it was measured on other data, and checkpoint_best.pt is never saved.
-
-    Raises MemAttnError if another training writes to --save-dir.
     """
     from fairseq import checkpoint_utils
 
-    if trainer.is_data_parallel_master and not cfg.no_save:
-        _lock(Path(cfg.save_dir), trainer)
     extra_state, batches = load_checkpoint(cfg, trainer, *args, **kwargs)
     if extra_state is not None and not cfg.reset_meters:
         vars(_should_stop()).update(extra_state.get(PATIENCE, {}))
@@ -140,11 +136,12 @@ def resume(
     return extra_state, batches
 
 
-def _lock(folder: Path, trainer: Any) -> None:
-    """Locks a folder until the process ends."""
-    path = folder / ".lock"
-    trainer.lock = acquire_lock(path, f"another training is writing to --save-dir {folder}")
-    atexit.register(path.unlink, missing_ok=True)
+def alone(cfg: Any) -> AbstractContextManager[None]:
+    """Holds the lock of --save-dir. Raises MemAttnError if another training writes there."""
+    folder = Path(cfg.checkpoint.save_dir)
+    if cfg.checkpoint.no_save or cfg.distributed_training.distributed_rank != 0:
+        return nullcontext()
+    return locked(folder / ".lock", f"another training is writing to --save-dir {folder}")
 
 
 def _should_stop() -> Any:
