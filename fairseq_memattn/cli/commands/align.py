@@ -9,13 +9,13 @@ The lines minimise the word edit distance to the reference. `memattn score` and 
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from fairseq_memattn.cli.scoring.texts import refuse_empty, warn_of_segmentation
 from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.available_memory import available_memory
@@ -43,59 +43,46 @@ LISTED = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    add = parser.add_argument
-    add(
+    add = Options(parser, __doc__)
+    add.file(
         "--system",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="the translations of the documents: one document a line, an empty line between two "
+        "the translations of the documents: one document a line, an empty line between two "
         "documents of several lines, JSON lines with docid and text, or what fairseq-generate "
         "printed for documents",
-    )
-    add(
-        "--reference",
-        type=Path,
         required=True,
-        metavar="FILE",
-        help="the reference translations as plain text, one sentence a line, or a column of a "
-        "table, FILE.jsonl:KEY or FILE.tsv:COLUMN",
     )
-    add(
-        "--docids",
-        type=Path,
-        metavar="FILE",
-        help="document id of each line of the reference; without it, all is one document",
+    add.file(
+        "--reference",
+        "the reference translations as plain text, one sentence a line, or a column of a "
+        "table, FILE.jsonl:KEY or FILE.tsv:COLUMN",
+        required=True,
+    )
+    add.file(
+        "--docids", "document id of each line of the reference; without it, all is one document"
     )
     add(
         "--separator",
-        metavar="TOKEN",
-        help="a token between two sentences in --system, such as _eos; it is removed, and a line "
+        "a token between two sentences in --system, such as _eos; it is removed, and a line "
         "may end there",
+        metavar="TOKEN",
     )
     add(
         "--boundary-cost",
+        "cost, in word edits, of a line that ends within a sentence; 0 minimises the word "
+        "edit distance alone (default: %(default)s)",
         type=float,
         default=BOUNDARY_COST,
         metavar="N",
-        help="cost, in word edits, of a line that ends within a sentence; 0 minimises the word "
-        "edit distance alone (default: %(default)s)",
     )
-    add(
+    add.file(
         "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="file to write: a line for each line of the reference, empty if it has no "
+        "file to write: a line for each line of the reference, empty if it has no "
         "translation, or, with the suffix .jsonl or .tsv, a table with the ids and references",
+        required=True,
     )
-    add(
+    add.file(
         "--json",
-        type=Path,
-        metavar="FILE",
-        help="also write counts, sentences without translation and translations without sentence",
+        "also write counts, sentences without translation and translations without sentence",
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.evaluation.fairseq_output import detokenise, read_lines, read_shards
 from fairseq_memattn.evaluation.tables import table
@@ -15,36 +16,24 @@ from fairseq_memattn.qa.question_sets import Record, read_records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument(
+    given = Options(parser.add_mutually_exclusive_group(required=True))
+    given.file(
         "--generated",
-        type=Path,
+        "output of fairseq-generate, one file or one per shard; SentencePiece's pieces are joined",
         nargs="+",
-        metavar="FILE",
-        help="output of fairseq-generate, one file or one per shard; SentencePiece's pieces are "
-        "joined",
     )
-    given.add_argument(
-        "--answers",
-        type=Path,
-        metavar="FILE",
-        help="answers by id as JSON, in the format of HotpotQA's or SQuAD's evaluation",
+    given.file(
+        "--answers", "answers by id as JSON, in the format of HotpotQA's or SQuAD's evaluation"
     )
-    parser.add_argument(
+    add = Options(parser)
+    add.file(
         "--gold",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="the official JSON file of HotpotQA or SQuAD, or bin/records/SPLIT.jsonl of the "
+        "the official JSON file of HotpotQA or SQuAD, or bin/records/SPLIT.jsonl of the "
         "prepared data, which lists the questions that the data have",
+        required=True,
     )
-    parser.add_argument(
-        "--predictions",
-        type=Path,
-        metavar="FILE",
-        help="also write the answers by id as JSON for the official evaluation",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+    add.file("--predictions", "also write the answers by id as JSON for the official evaluation")
+    add.file("--json", "also write the results as JSON")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import flag, like
 from fairseq_memattn.evaluation.tables import table
@@ -38,22 +39,17 @@ CONTROLS_NOTE = f"; where CONTROL stands, those of {SHOWN}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    parser.add_argument(
+    add = Options(parser, __doc__)
+    add(
         "names",
+        "an architecture, or a pattern with * and ? in quotes (default: all)",
         nargs="*",
         metavar="NAME",
-        help="an architecture, or a pattern with * and ? in quotes (default: all)",
     )
-    parser.add_argument(
-        "--all-flags",
-        action="store_true",
-        help="with one architecture: also the flags that it has from fairseq's models",
+    add.switch(
+        "--all-flags", "with one architecture: also the flags that it has from fairseq's models"
     )
-    parser.add_argument(
-        "--json", type=Path, help="also write the architectures with all flags to this file"
-    )
+    add("--json", "also write the architectures with all flags to this file", type=Path)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.models import check_finite
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag
 from fairseq_memattn.host.checkpoints import architecture, read_checkpoint
@@ -32,35 +33,23 @@ UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = Options(parser)
+    add.file(
         "--inputs",
+        "checkpoint files, or one folder together with --last-epochs or --last-updates",
         nargs="+",
-        type=Path,
         required=True,
         metavar="PATH",
-        help="checkpoint files, or one folder together with --last-epochs or --last-updates",
     )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="averaged checkpoint to write"
-    )
-    last = parser.add_mutually_exclusive_group()
-    last.add_argument(
-        "--last-epochs",
-        type=int,
-        metavar="N",
-        help="average the N latest checkpointEPOCH.pt of the folder",
-    )
-    last.add_argument(
-        "--last-updates",
-        type=int,
-        metavar="N",
-        help="average the N latest checkpoint_EPOCH_UPDATE.pt of the folder",
-    )
-    parser.add_argument(
+    add.file("--output", "averaged checkpoint to write", required=True)
+    last = Options(parser.add_mutually_exclusive_group())
+    last.number("--last-epochs", "average the N latest checkpointEPOCH.pt of the folder")
+    last.number("--last-updates", "average the N latest checkpoint_EPOCH_UPDATE.pt of the folder")
+    add(
         "--upper-bound",
+        "with --last-epochs or --last-updates: ignore checkpoints after epoch or update X",
         type=int,
         metavar="X",
-        help="with --last-epochs or --last-updates: ignore checkpoints after epoch or update X",
     )
 
 

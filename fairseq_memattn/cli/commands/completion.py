@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from fairseq_memattn.cli.shared.options import Options
+
 SHELLS = ("bash", "zsh", "tcsh")
 PATHS = ("data", "path", "store", "user_dir")  # files and folders whose type is a string
 ARCHITECTURES = {"archs": "names", "convert": "arch"}  # command -> its argument
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    add = Options(parser, __doc__)
+    add("shell", ", ".join(SHELLS), choices=SHELLS, metavar="SHELL")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -22,6 +22,7 @@ from fairseq_memattn.cli.shared.models import (
     load_model,
     open_checkpoint,
 )
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import check_least
 
 if TYPE_CHECKING:
@@ -33,46 +34,40 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    add = parser.add_argument
-    add("data", help="folder made by fairseq-preprocess; its dictionaries are the model's")
-    add("--path", required=True, help="checkpoint of a GMAT with --gmat-compress-after")
-    add("--output", required=True, type=Path, metavar="STORE", help="folder to make or add to")
-    add("--subset", default="test", help="default: %(default)s")
+    add = Options(parser, __doc__)
+    add("data", "folder made by fairseq-preprocess; its dictionaries are the model's")
+    add("--path", "checkpoint of a GMAT with --gmat-compress-after", required=True)
+    add.file("--output", "folder to make or add to", required=True, metavar="STORE")
+    add("--subset", "default: %(default)s", default="test")
     add(
         "--documents",
-        choices=("lines", "blank-lines", "ids"),
-        default="lines",
-        help="what a document is: a line, the lines between two blank lines, or the lines with the "
+        "what a document is: a line, the lines between two blank lines, or the lines with the "
         "same id in the .docids file of the split. Without ids the id of a document is SUBSET-LINE "
         "with its first line, from 0 (default: %(default)s)",
+        choices=("lines", "blank-lines", "ids"),
+        default="lines",
     )
-    add(
+    add.number(
         "--max-length",
-        type=int,
-        metavar="N",
-        help="maximum number of tokens of a record (default: that of a sequence in training)",
+        "maximum number of tokens of a record (default: that of a sequence in training)",
     )
-    add(
+    add.switch(
         "--split",
-        action="store_true",
-        help="cut longer documents into pieces of --max-length tokens with the ids ID#0, ID#1, ...",
+        "cut longer documents into pieces of --max-length tokens with the ids ID#0, ID#1, ...",
     )
     add(
         "--dtype",
+        "type of the numbers in the store (default: %(default)s)",
         choices=("float32", "float16"),
         default="float32",
-        help="type of the numbers in the store (default: %(default)s)",
     )
     add(
         "--max-tokens",
+        "tokens of a padded batch; a longer document is a batch of its own (default: %(default)s)",
         type=int,
         default=4096,
-        help="tokens of a padded batch; a longer document is a batch of its own "
-        "(default: %(default)s)",
     )
-    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
+    add.switch("--cpu", "compute on the CPU even if there is a GPU")
 
 
 def check(args: argparse.Namespace) -> None:

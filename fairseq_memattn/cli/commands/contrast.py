@@ -13,6 +13,7 @@ from typing import Any
 
 from fairseq_memattn.cli.shared import generated_text, judged_text, models, segmentation
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, check_outside
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
@@ -24,31 +25,31 @@ from fairseq_memattn.host.installation import require_fairseq
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_arguments(parser, required=False)
-    parser.add_argument(
+    add = Options(parser)
+    add.file(
         "--sets",
-        type=Path,
-        nargs="+",
-        required=True,
-        metavar="SET",
-        help="JSON files in the format of Voita et al. (2019), such as those of `memattn prepare "
+        "JSON files in the format of Voita et al. (2019), such as those of `memattn prepare "
         "discourse`, those of DiscEvalMT, or folders in the layout of ContraPro, in any languages; "
         "with --generate or --translations, JSON files of ctxpro, or folders in the layout of "
         "ContraPro, read as GenPro",
+        nargs="+",
+        required=True,
+        metavar="SET",
     )
     segmentation.add_arguments(parser)
-    parser.add_argument(
+    add(
         "--exchanged",
+        "what to do with groups whose source and target are exchanged; ellipsis_infl has "
+        "one (default: %(default)s)",
         choices=HANDLINGS,
         default=DEFAULT,
-        help="what to do with groups whose source and target are exchanged; ellipsis_infl has "
-        "one (default: %(default)s)",
     )
-    parser.add_argument("--json", type=Path, help="also write results and settings to this file")
-    parser.add_argument(
+    add("--json", "also write results and settings to this file", type=Path)
+    add(
         "--scores",
-        type=Path,
-        help="the log-likelihood of every candidate, one a line: a file to write with a model, and "
+        "the log-likelihood of every candidate, one a line: a file to write with a model, and "
         "to read without data and --path",
+        type=Path,
     )
     judged_text.add_arguments(parser)
     generated_text.add_arguments(parser)

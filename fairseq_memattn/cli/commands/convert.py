@@ -20,36 +20,30 @@ from fairseq_memattn.cli.shared.models import (
     open_checkpoint,
     unbuildable,
 )
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag, like
 from fairseq_memattn.host.checkpoints import architecture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "data", help="folder made by fairseq-preprocess; its dictionaries are the model's"
-    )
-    parser.add_argument("--path", required=True, metavar="FILE", help="trained checkpoint")
-    parser.add_argument(
-        "--arch", required=True, help="architecture to convert to, e.g. t2r_transformer"
-    )
-    parser.add_argument(
+    add = Options(parser)
+    add("data", "folder made by fairseq-preprocess; its dictionaries are the model's")
+    add("--path", "trained checkpoint", required=True, metavar="FILE")
+    add("--arch", "architecture to convert to, e.g. t2r_transformer", required=True)
+    add.file(
         "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="checkpoint to write, for fairseq-train's --finetune-from-model; an existing file is "
+        "checkpoint to write, for fairseq-train's --finetune-from-model; an existing file is "
         "replaced",
+        required=True,
     )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="seed of the new weights (default: %(default)s)"
-    )
-    parser.add_argument(
+    add("--seed", "seed of the new weights (default: %(default)s)", type=int, default=1)
+    add(
         "--flags",
+        "the --abc-* and --gmat-* flags of the new architecture, in one string with an equals "
+        "sign before it, e.g. --flags='--abc-cross-slots 64 --abc-causal-slots 32'",
         default="",
         metavar="FLAGS",
-        help="the --abc-* and --gmat-* flags of the new architecture, in one string with an equals "
-        "sign before it, e.g. --flags='--abc-cross-slots 64 --abc-causal-slots 32'",
     )
 
 

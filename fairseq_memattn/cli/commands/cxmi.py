@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_memattn.cli.shared import models
 from fairseq_memattn.cli.shared.inputs import refuse_unused
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.evaluation.tables import table
@@ -21,21 +22,20 @@ Contexts = tuple[int, int]  # source and target sentences
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_arguments(parser)
-    parser.add_argument(
-        "--subset", default="test", help="split with document ids beside it (default: %(default)s)"
-    )
-    parser.add_argument("--json", type=Path, help="also write the table to this file")
-    parser.add_argument(
+    add = Options(parser)
+    add("--subset", "split with document ids beside it (default: %(default)s)", default="test")
+    add("--json", "also write the table to this file", type=Path)
+    add(
         "--tokens",
-        type=Path,
-        help="also write a line for each token to this file: sentence (from 0), document (from 0), "
+        "also write a line for each token to this file: sentence (from 0), document (from 0), "
         "token, log-probability without and with all of the context, separated by tabs",
+        type=Path,
     )
-    parser.add_argument("--picture", type=Path, help="draw a document to this .png file")
-    parser.add_argument(
+    add("--picture", "draw a document to this .png file", type=Path)
+    add(
         "--document",
+        "number of the document to draw, from 0 (default: the one with the largest gain)",
         type=int,
-        help="number of the document to draw, from 0 (default: the one with the largest gain)",
     )
 
 

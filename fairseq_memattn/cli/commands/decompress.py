@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.archive_limits import RefusedArchive, safe_path
 from fairseq_memattn.cli.shared.models import check_paths, checkpoints, load_model, open_checkpoint
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.files import replacing
@@ -28,34 +29,30 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    add = parser.add_argument
-    add("store", type=Path, help="folder made by memattn compress")
-    add("--path", help="checkpoint of the model that made it")
-    add("--output", type=Path, metavar="FILE", help="file to write: .npz, or text with --tokens")
-    add(
+    add = Options(parser, __doc__)
+    add("store", "folder made by memattn compress", type=Path)
+    add("--path", "checkpoint of the model that made it")
+    add.file("--output", "file to write: .npz, or text with --tokens")
+    add.switch(
         "--tokens",
-        action="store_true",
-        help="write the most likely token of the masked language model at each position, with "
+        "write the most likely token of the masked language model at each position, with "
         "those of beginning and end",
     )
-    add("--ids", nargs="+", metavar="ID", help="these documents, in this order, instead of all")
-    add("--list", action="store_true", help="only print the ids and lengths of the documents")
-    add("--check", action="store_true", help="only check that every record is intact")
-    add(
+    add("--ids", "these documents, in this order, instead of all", nargs="+", metavar="ID")
+    add.switch("--list", "only print the ids and lengths of the documents")
+    add.switch("--check", "only check that every record is intact")
+    add.switch(
         "--drop-damaged",
-        action="store_true",
-        help="with --check, remove damaged records and unreadable files; the same memattn "
+        "with --check, remove damaged records and unreadable files; the same memattn "
         "compress command then writes them again",
     )
     add(
         "--max-tokens",
+        "tokens of a padded batch; a longer document is its own batch (default: %(default)s)",
         type=int,
         default=4096,
-        help="tokens of a padded batch; a longer document is its own batch (default: %(default)s)",
     )
-    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
+    add.switch("--cpu", "compute on the CPU even if there is a GPU")
 
 
 def check(args: argparse.Namespace) -> None:

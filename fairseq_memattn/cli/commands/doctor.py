@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.files import write_json
 from fairseq_memattn.host.installation import INSTALL, TORCH
@@ -88,9 +89,8 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    parser.add_argument("--json", type=Path, help="also write the findings to this file")
+    add = Options(parser, __doc__)
+    add("--json", "also write the findings to this file", type=Path)
 
 
 def run(args: argparse.Namespace) -> None:

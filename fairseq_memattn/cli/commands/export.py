@@ -25,6 +25,7 @@ from fairseq_memattn.cli.shared.models import (
     load_model,
     open_checkpoint,
 )
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.files import write_json
 
@@ -37,59 +38,45 @@ LIMIT = 1e-5  # of the difference of logits in float32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    add = parser.add_argument
-    add("--path", required=True, help="checkpoint")
-    add("--data", required=True, help="folder made by fairseq-preprocess, with the dictionaries")
-    add("--output", type=Path, required=True, metavar="FOLDER", help="new folder to write")
-    add(
+    add = Options(parser, __doc__)
+    add("--path", "checkpoint", required=True)
+    add("--data", "folder made by fairseq-preprocess, with the dictionaries", required=True)
+    add.file("--output", "new folder to write", required=True, metavar="FOLDER")
+    add.file(
         "--tokenizer",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="what segmented the data: a SentencePiece model, codes of subword-nmt (one file, or "
+        "what segmented the data: a SentencePiece model, codes of subword-nmt (one file, or "
         "one of the source and one of the target), GPT-2's encoder.json and vocab.bpe, or `words` "
         "(default: what `memattn prepare` has recorded beside --data, or the one *.model there)",
+        nargs="+",
     )
-    add(
-        "--moses",
-        action="store_true",
-        help="with --tokenizer: the data were tokenised with Moses' rules before",
-    )
-    add(
+    add.switch("--moses", "with --tokenizer: the data were tokenised with Moses' rules before")
+    add.file(
         "--score-file",
-        type=Path,
+        "scores for the model card, as `memattn score --json`, `memattn perplexity --json` or "
+        "sacrebleu writes them; can be repeated",
         action="append",
         default=[],
-        metavar="FILE",
-        help="scores for the model card, as `memattn score --json`, `memattn perplexity --json` or "
-        "sacrebleu writes them; can be repeated",
     )
-    add(
+    add.number(
         "--check",
-        type=int,
-        metavar="N",
-        help="compare the logits of both models on N batches of the data, and write nothing if "
+        "compare the logits of both models on N batches of the data, and write nothing if "
         "they differ",
     )
-    add(
+    add.switch(
         "--self-contained",
-        action="store_true",
-        help="write the source files too, so that transformers loads the folder with "
+        "write the source files too, so that transformers loads the folder with "
         "trust_remote_code=True where fairseq-memattn is not installed",
     )
-    add("--subset", help="split for --check (default: valid, or test without it)")
+    add("--subset", "split for --check (default: valid, or test without it)")
     add(
         "--limit",
+        "largest difference of logits that --check accepts (default: %(default)s)",
         type=float,
         default=LIMIT,
-        help="largest difference of logits that --check accepts (default: %(default)s)",
     )
-    add(
+    add.switch(
         "--onnx",
-        action="store_true",
-        help="also write encoder.onnx, step.onnx and onnx.json, with which OnnxDecoder decodes "
+        "also write encoder.onnx, step.onnx and onnx.json, with which OnnxDecoder decodes "
         "without torch; needs the packages onnx and onnxscript",
     )
 

@@ -17,6 +17,7 @@ from fairseq_memattn.cli.shared.hf_checkpoint import (
     weight_files,
 )
 from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag
 from fairseq_memattn.files import replacing
@@ -28,19 +29,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "--srcdict and --tgtdict of fairseq-preprocess"
     hf_checkpoint.add_arguments(parser, "T5's spiece.model", text)
-    parser.add_argument(
-        "--sentencepiece-model",
-        type=Path,
-        metavar="FILE",
-        help="SentencePiece model (default: spiece.model in the folder)",
-    )
-    parser.add_argument(
+    add = Options(parser)
+    add.file("--sentencepiece-model", "SentencePiece model (default: spiece.model in the folder)")
+    add.number(
         "--extra-ids",
-        type=int,
+        "number of symbols <extra_id_N> after the pieces in the vocabulary (default: %(default)s)",
         default=100,
-        metavar="N",
-        help="number of symbols <extra_id_N> after the pieces in the vocabulary "
-        "(default: %(default)s)",
     )
 
 

@@ -15,6 +15,7 @@ from fairseq_memattn.cli.shared.hf_checkpoint import (
     untrained,
     weight_files,
 )
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import MemAttnError
 
@@ -22,17 +23,14 @@ PARTS = {"cfg", "model_is_namespace", "dictionaries", "names", "constants", "los
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    add = parser.add_argument
-    add("folder", type=Path, help="folder that `memattn export` has written")
-    add("--output", type=Path, required=True, metavar="FILE", help="checkpoint to write")
-    add(
+    add = Options(parser, __doc__)
+    add("folder", "folder that `memattn export` has written", type=Path)
+    add.file("--output", "checkpoint to write", required=True)
+    add.file(
         "--dictionaries",
-        type=Path,
+        "new folder for the dictionaries, with fairseq's names",
         required=True,
         metavar="FOLDER",
-        help="new folder for the dictionaries, with fairseq's names",
     )
 
 

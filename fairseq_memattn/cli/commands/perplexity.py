@@ -28,6 +28,7 @@ from fairseq_memattn.cli.shared.models import (
     load_model,
     open_checkpoint,
 )
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.tables import table
@@ -42,62 +43,50 @@ MAX_TOKENS = 4096
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    add = parser.add_argument
-    add("data", help="folder made by fairseq-preprocess")
-    add("--path", required=True, help="checkpoint of a language model")
-    add("--subset", default="test", help="default: %(default)s")
-    add(
+    add = Options(parser, __doc__)
+    add("data", "folder made by fairseq-preprocess")
+    add("--path", "checkpoint of a language model", required=True)
+    add("--subset", "default: %(default)s", default="test")
+    add.number(
         "--tokens-per-sample",
-        type=int,
-        metavar="N",
-        help="number of tokens of a block, including its context (default: that of the training)",
+        "number of tokens of a block, including its context (default: that of the training)",
     )
-    add(
+    add.number(
         "--context-window",
-        type=int,
+        "tokens of context that are read again for each block, less than "
+        "--tokens-per-sample; several to compare. Required without --stateful",
         nargs="*",
         default=[],
-        metavar="N",
-        help="tokens of context that are read again for each block, less than "
-        "--tokens-per-sample; several to compare. Required without --stateful",
     )
-    add(
-        "--stateful",
-        action="store_true",
-        help="keep the memory from block to block. Required without --context-window",
+    add.switch(
+        "--stateful", "keep the memory from block to block. Required without --context-window"
     )
     add(
         "--positions",
-        choices=["continue", "restart"],
-        default="continue",
-        help="with --stateful: continue counts positions over the whole text; restart counts them "
+        "with --stateful: continue counts positions over the whole text; restart counts them "
         "from the start of each block, for models trained on blocks much shorter than the text "
         "(default: %(default)s)",
+        choices=["continue", "restart"],
+        default="continue",
     )
-    add(
+    add.switch(
         "--documents",
-        action="store_true",
-        help="with --stateful: start each document with an empty memory, by the .docids file of "
+        "with --stateful: start each document with an empty memory, by the .docids file of "
         "the split, and read several documents side by side",
     )
-    add(
+    add.number(
         "--max-tokens",
-        type=int,
-        metavar="N",
-        help="tokens of a padded batch of blocks, or of the documents read side by side "
+        "tokens of a padded batch of blocks, or of the documents read side by side "
         f"(default: {MAX_TOKENS}, or --tokens-per-sample if that is more)",
     )
-    add(
+    add.switch(
         "--by-position",
-        action="store_true",
-        help="also print the perplexity of the tokens that have 0 to 63 tokens before them in "
+        "also print the perplexity of the tokens that have 0 to 63 tokens before them in "
         "their block (with --stateful: in the text or the document), 64 to 127, 128 to 255, and so "
         "on, and the number of these tokens",
     )
-    add("--json", type=Path, help="also write the tables to this file")
-    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
+    add("--json", "also write the tables to this file", type=Path)
+    add.switch("--cpu", "compute on the CPU even if there is a GPU")
 
 
 class Row(NamedTuple):

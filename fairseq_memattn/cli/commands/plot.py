@@ -16,6 +16,7 @@ from fairseq_memattn.cli.shared.models import (
     load_model,
     open_checkpoint,
 )
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import flag
 from fairseq_memattn.files import replacing, write_json
@@ -51,52 +52,44 @@ LABELS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "data",
-        nargs="?",
-        help="folder made by fairseq-preprocess; its dictionaries are the model's",
-    )
-    parser.add_argument(
+    add = Options(parser)
+    add("data", "folder made by fairseq-preprocess; its dictionaries are the model's", nargs="?")
+    add(
         "--path",
-        help="checkpoint of any model that has a bounded memory, or a sequence selector (T5Mem)",
+        "checkpoint of any model that has a bounded memory, or a sequence selector (T5Mem)",
     )
-    parser.add_argument(
+    add(
         "--training",
-        nargs="+",
-        metavar="NAME=LOG",
-        help="in place of a model: draw the losses, and BLEU and other measures, in the logs of "
+        "in place of a model: draw the losses, and BLEU and other measures, in the logs of "
         "fairseq-train (--log-file, or what it has printed), a line for each; without NAME, a log "
         "has the name of its folder, or its own where the folder has several",
+        nargs="+",
+        metavar="NAME=LOG",
     )
     texts.add_arguments(parser)
-    parser.add_argument(
+    add(
         "--attention",
-        choices=(*LABELS, SELECTOR),
-        help=f"whose memory to draw, or which sentences T5Mem's {SELECTOR} takes for each target "
+        f"whose memory to draw, or which sentences T5Mem's {SELECTOR} takes for each target "
         f"token (default: the first of {', '.join((*LABELS, SELECTOR))} that the model has)",
+        choices=(*LABELS, SELECTOR),
     )
-    parser.add_argument(
+    add(
         "--layer",
+        "layer, from 0, the last one being -1, or `all`, a row each (default: %(default)s)",
         type=_number_or_all,
         default=OF_MODELS["layer"],
         metavar="N",
-        help="layer, from 0, the last one being -1, or `all`, a row each (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--head",
+        "attention head, each with slots of its own, from 0, the last one being -1, or `all`, "
+        "a column each (default: %(default)s)",
         type=_number_or_all,
         default=OF_MODELS["head"],
         metavar="N",
-        help="attention head, each with slots of its own, from 0, the last one being -1, or `all`, "
-        "a column each (default: %(default)s)",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        required=True,
-        help="picture to write, such as a .png, .pdf or .svg",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers as JSON")
+    add("--output", "picture to write, such as a .png, .pdf or .svg", type=Path, required=True)
+    add.file("--json", "also write the numbers as JSON")
 
 
 def _number_or_all(text: str) -> int | None:

@@ -21,6 +21,7 @@ from fairseq_memattn.cli.scoring.tables import (
 from fairseq_memattn.cli.scoring.texts import refuse_empty, warn_of_segmentation
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import LARGEST, check_least, flag
 from fairseq_memattn.evaluation.available_memory import available_memory
@@ -54,107 +55,86 @@ WORD_TABLES = {"consistency": consistency_text, "cohesion": cohesion_text}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    systems = parser.add_mutually_exclusive_group(required=True)
-    systems.add_argument(
+    systems = Options(parser.add_mutually_exclusive_group(required=True))
+    systems.file(
         "--generated",
-        type=Path,
-        metavar="FILE",
-        help="output of fairseq-generate for all sentences of --reference; SentencePiece's pieces "
+        "output of fairseq-generate for all sentences of --reference; SentencePiece's pieces "
         "are joined, words are left as they are",
     )
-    systems.add_argument(
+    systems(
         "--system",
-        action="append",
-        metavar="[NAME=]FILE",
-        help="a system's translations: what fairseq-generate printed, plain text, a line each, or "
+        "a system's translations: what fairseq-generate printed, plain text, a line each, or "
         "a column of a table, FILE.jsonl:KEY or FILE.tsv:COLUMN. May be repeated: the first system "
         "is the baseline that the others are compared with",
-    )
-    parser.add_argument(
-        "--reference",
-        type=Path,
         action="append",
-        required=True,
-        metavar="FILE",
-        help="the reference translations as plain text, a line each, in the order of the test set, "
+        metavar="[NAME=]FILE",
+    )
+    add = Options(parser)
+    add.file(
+        "--reference",
+        "the reference translations as plain text, a line each, in the order of the test set, "
         "or a column of a table, as --docids and --source can be. May be repeated: BLEU and chrF "
         "use all references; --comet, --consistency, --cohesion and --lengths reference take one",
+        action="append",
+        required=True,
     )
-    parser.add_argument(
+    add(
         "--separator",
-        metavar="TOKEN",
-        help="for windows of sentences: score only the last sentence of each line, after the "
+        "for windows of sentences: score only the last sentence of each line, after the "
         "last separator, in hypotheses and references",
+        metavar="TOKEN",
     )
-    parser.add_argument(
+    add.file(
         "--docids",
-        type=Path,
-        metavar="FILE",
-        help="document id of each line of the reference; BLEU is then named s-BLEU, and d-BLEU "
+        "document id of each line of the reference; BLEU is then named s-BLEU, and d-BLEU "
         "is that of whole documents, their sentences joined by a space",
     )
-    parser.add_argument(
+    add.switch(
         "--last-of-documents",
-        action="store_true",
-        help="with --docids: score only the last sentence of each document, as a training with "
+        "with --docids: score only the last sentence of each document, as a training with "
         "--loss-on last",
     )
-    parser.add_argument(
-        "--per-document",
-        action="store_true",
-        help="with --docids: also a table of sentences, s-BLEU and chrF by document",
+    add.switch(
+        "--per-document", "with --docids: also a table of sentences, s-BLEU and chrF by document"
     )
-    parser.add_argument(
+    add(
         "--tokenize",
-        default="13a",
-        metavar="NAME",
-        help="sacreBLEU's tokenizer for BLEU. The default, %(default)s, does not split text "
+        "sacreBLEU's tokenizer for BLEU. The default, %(default)s, does not split text "
         "without spaces: give zh for Chinese, ja-mecab for Japanese, ko-mecab for Korean, and "
         "flores200 or char for Thai, Khmer, Lao and Burmese",
+        default="13a",
+        metavar="NAME",
     )
-    parser.add_argument("--lowercase", action="store_true", help="ignore case in BLEU and chrF")
-    parser.add_argument(
+    add.switch("--lowercase", "ignore case in BLEU and chrF")
+    add.number(
         "--resamples",
-        type=int,
-        metavar="N",
-        help="bootstrap resamples for 95 %% intervals and p-values, of sentences for BLEU, s-BLEU "
+        "bootstrap resamples for 95 %% intervals and p-values, of sentences for BLEU, s-BLEU "
         f"and chrF and of documents for d-BLEU; 0 leaves both out (default: {RESAMPLES} for "
         "several systems, 0 for one)",
     )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=12345,
-        metavar="N",
-        help="seed of the bootstrap (default: %(default)s, sacreBLEU's)",
-    )
-    parser.add_argument(
+    add.number("--seed", "seed of the bootstrap (default: %(default)s, sacreBLEU's)", default=12345)
+    add(
         "--test",
-        choices=["bootstrap", "randomisation"],
-        help="the paired test of several systems: bootstrap resampling (default), or approximate "
+        "the paired test of several systems: bootstrap resampling (default), or approximate "
         "randomisation, which finds fewer differences of equally good systems significant",
+        choices=["bootstrap", "randomisation"],
     )
-    parser.add_argument(
+    add(
         "--comet",
-        metavar="MODEL",
-        help="also COMET, with the package unbabel-comet: a checkpoint file or a name that it "
+        "also COMET, with the package unbabel-comet: a checkpoint file or a name that it "
         "downloads, such as Unbabel/wmt22-comet-da; needs --source",
+        metavar="MODEL",
     )
-    parser.add_argument(
-        "--source",
-        type=Path,
-        metavar="FILE",
-        help="for --comet, --consistency and --lengths source: the source text, a line each",
+    add.file(
+        "--source", "for --comet, --consistency and --lengths source: the source text, a line each"
     )
     document_options.add_arguments(parser)
-    parser.add_argument(
+    add.file(
         "--output",
-        type=Path,
-        metavar="FILE",
-        help="also write the scored hypotheses of a single system as text, one per line, or, with "
+        "also write the scored hypotheses of a single system as text, one per line, or, with "
         "the suffix .jsonl or .tsv, as a table with the ids and references",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+    add.file("--json", "also write the results as JSON")
 
 
 def run(args: argparse.Namespace) -> None:

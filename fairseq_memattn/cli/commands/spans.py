@@ -21,6 +21,7 @@ from fairseq_memattn.cli.shared.models import (
     load_model,
     open_checkpoint,
 )
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.tables import table
@@ -44,42 +45,29 @@ ALL, FACTS, JOINT = "all", "supporting facts", "joint"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    add = parser.add_argument
-    add("data", help="folder bin that `memattn prepare squad --spans`, or hotpotqa, writes")
-    add("--path", required=True, help="checkpoint of a model of --task span_answering")
-    add("--subset", default="valid", help="default: %(default)s")
-    add(
+    add = Options(parser, __doc__)
+    add("data", "folder bin that `memattn prepare squad --spans`, or hotpotqa, writes")
+    add("--path", "checkpoint of a model of --task span_answering", required=True)
+    add("--subset", "default: %(default)s", default="valid")
+    add.number(
         "--n-best",
-        type=int,
+        "number of best spans kept in each window and in all (default: %(default)s)",
         default=20,
-        metavar="N",
-        help="number of best spans kept in each window and in all (default: %(default)s)",
     )
-    add(
+    add.number(
         "--max-answer",
-        type=int,
+        "maximum number of tokens of an answer (default: %(default)s)",
         default=LONGEST,
-        metavar="N",
-        help="maximum number of tokens of an answer (default: %(default)s)",
     )
-    add(
+    add.file(
         "--predictions",
-        type=Path,
-        metavar="FILE",
-        help="write the answers by id as JSON for the official evaluation, with the supporting "
+        "write the answers by id as JSON for the official evaluation, with the supporting "
         "facts of HotpotQA if the model has --supporting-facts",
     )
-    add("--nbest", type=Path, metavar="FILE", help="write the best answers to each question")
-    add("--json", type=Path, metavar="FILE", help="also write the table as JSON")
-    add(
-        "--max-tokens",
-        type=int,
-        default=16384,
-        help="tokens of a padded batch (default: %(default)s)",
-    )
-    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
+    add.file("--nbest", "write the best answers to each question")
+    add.file("--json", "also write the table as JSON")
+    add("--max-tokens", "tokens of a padded batch (default: %(default)s)", type=int, default=16384)
+    add.switch("--cpu", "compute on the CPU even if there is a GPU")
 
 
 def check(args: argparse.Namespace) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_memattn.cli.shared.exported import load_translator
 from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.document_lines import (
@@ -44,54 +45,45 @@ SEARCH = ("beam", "lenpen", "max_len_a", "max_len_b", "batch_size")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
-    add = parser.add_argument
-    add("folder", type=Path, metavar="FOLDER", help="folder that `memattn export` has written")
-    add(
+    add = Options(parser, __doc__)
+    add.file("folder", "folder that `memattn export` has written", metavar="FOLDER")
+    add.file(
         "--input",
-        type=Path,
-        metavar="FILE",
-        help="text to translate, or - for standard input; FILE.jsonl:KEY or FILE.tsv:COLUMN is a "
+        "text to translate, or - for standard input; FILE.jsonl:KEY or FILE.tsv:COLUMN is a "
         "column of a table (default: standard input; the column src)",
     )
-    add(
+    add.file(
         "--docids",
-        type=Path,
-        metavar="FILE",
-        help="document id of each line of --input (default: the column docid of a table, if there "
+        "document id of each line of --input (default: the column docid of a table, if there "
         "is one)",
     )
-    add(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="file to write, when all documents are translated (default: standard output)",
+    add.file(
+        "--output", "file to write, when all documents are translated (default: standard output)"
     )
     add(
         "--format",
-        choices=FORMATS,
-        help="of the output: translations as text, or a table with the columns docid, src and hyp "
+        "of the output: translations as text, or a table with the columns docid, src and hyp "
         "(default: that of the suffix of --output, text for others)",
+        choices=FORMATS,
     )
-    add("--beam", type=int, default=5, help="beam size (default: %(default)s)")
-    add("--lenpen", type=float, default=1.0, help="length penalty (default: %(default)s)")
+    add("--beam", "beam size (default: %(default)s)", type=int, default=5)
+    add("--lenpen", "length penalty (default: %(default)s)", type=float, default=1.0)
     add(
         "--max-len-a",
+        "a translation has at most a times the tokens of its sentence and b tokens "
+        "(default: %(default)s)",
         type=float,
         default=0.0,
-        help="a translation has at most a times the tokens of its sentence and b tokens "
-        "(default: %(default)s)",
     )
-    add("--max-len-b", type=int, default=200, help="b (default: %(default)s)")
+    add("--max-len-b", "b (default: %(default)s)", type=int, default=200)
     add(
         "--batch-size",
+        "number of documents, or without target context sentences, that are translated side "
+        "by side; it changes no translation (default: %(default)s)",
         type=int,
         default=32,
-        help="number of documents, or without target context sentences, that are translated side "
-        "by side; it changes no translation (default: %(default)s)",
     )
-    add("--device", help="such as cpu, cuda or cuda:1 (default: cuda if there is a GPU)")
+    add("--device", "such as cpu, cuda or cuda:1 (default: cuda if there is a GPU)")
 
 
 def run(args: argparse.Namespace) -> None:

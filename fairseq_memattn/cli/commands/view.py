@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.cli.shared import models, segmentation
 from fairseq_memattn.cli.shared.generated_text import SEARCH
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.cli.shared.texts import words
 from fairseq_memattn.errors import LARGEST, check_least
@@ -33,38 +34,22 @@ DATA = "/*DATA*/null"  # in the template
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = __doc__
+    add = Options(parser, __doc__)
     models.add_arguments(parser)
-    add = parser.add_argument
-    add("--subset", help=f"split of the data with the document (default: {SUBSET})")
-    add(
-        "--document",
-        type=int,
-        metavar="N",
-        help="number of the document in --subset, from 0 (default: 0)",
+    add("--subset", f"split of the data with the document (default: {SUBSET})")
+    add.number("--document", "number of the document in --subset, from 0 (default: 0)")
+    add.file("--text", "the document as raw text, one sentence a line, in place of one of --subset")
+    add.file(
+        "--target", "with --text: its translation, one sentence a line (default: the model's own)"
     )
-    add(
-        "--text",
-        type=Path,
-        metavar="FILE",
-        help="the document as raw text, one sentence a line, in place of one of --subset",
-    )
-    add(
-        "--target",
-        type=Path,
-        metavar="FILE",
-        help="with --text: its translation, one sentence a line (default: the model's own)",
-    )
-    add(
+    add.switch(
         "--reference",
-        action="store_true",
-        help="with a document of --subset: its reference in place of the model's own translation",
+        "with a document of --subset: its reference in place of the model's own translation",
     )
     segmentation.add_arguments(parser)
-    add("--beam", type=int, help=f"beam size (default: {SEARCH['beam']})")
-    add("--lenpen", type=float, help=f"length penalty (default: {SEARCH['lenpen']})")
-    add("--output", type=Path, required=True, help="page to write, a .html")
+    add("--beam", f"beam size (default: {SEARCH['beam']})", type=int)
+    add("--lenpen", f"length penalty (default: {SEARCH['lenpen']})", type=float)
+    add("--output", "page to write, a .html", type=Path, required=True)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fairseq_memattn.cli.shared.inputs import refuse_unused
 from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import LARGEST, check_least, flag
 
 SOURCE_TOKENIZE = "13a"
@@ -24,83 +25,64 @@ ONLY_WITH = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of these measures."""
-    group = parser.add_argument_group("measures of documents, which need --docids")
-    group.add_argument(
+    add = Options(parser.add_argument_group("measures of documents, which need --docids"))
+    add.number(
         "--comet-context",
-        type=int,
-        metavar="N",
-        help="also document COMET: with --comet, each sentence is read after up to N sentences "
+        "also document COMET: with --comet, each sentence is read after up to N sentences "
         "before it in its document (2 in Vernikos et al., 2022)",
     )
-    group.add_argument(
+    add.number(
         "--slide-window",
-        type=int,
-        metavar="N",
-        help="also SLIDE: the mean sentence BLEU and chrF, and COMET with --comet, of windows of N "
+        "also SLIDE: the mean sentence BLEU and chrF, and COMET with --comet, of windows of N "
         "sentences that slide over each document",
     )
-    group.add_argument(
+    add.number(
         "--slide-stride",
-        type=int,
-        metavar="N",
-        help="sentences between the starts of two windows, at most --slide-window, which is the "
-        "default",
+        "sentences between the starts of two windows, at most --slide-window, which is the default",
     )
-    group.add_argument(
+    add.switch(
         "--consistency",
-        action="store_true",
-        help="also LTCR: how often a word that a document repeats has the same translation; needs "
+        "also LTCR: how often a word that a document repeats has the same translation; needs "
         "--source",
     )
-    group.add_argument(
+    add(
         "--alignments",
-        action="append",
-        metavar="[NAME=]FILE",
-        help="for --consistency: word alignments of a system, lines such as 0-0 1-2, between the "
+        "for --consistency: word alignments of a system, lines such as 0-0 1-2, between the "
         "tokens of the source and of the translation; once for each system (default: estimated "
         "from the test set)",
+        action="append",
+        metavar="[NAME=]FILE",
     )
-    group.add_argument(
+    add.file(
         "--reference-alignments",
-        type=Path,
-        metavar="FILE",
-        help="with --alignments: those of the reference, whose consistency is then shown too",
+        "with --alignments: those of the reference, whose consistency is then shown too",
     )
-    group.add_argument(
+    add.switch(
         "--cohesion",
-        action="store_true",
-        help="also lexical cohesion (LC, RC): how many content words repeat others of the document",
+        "also lexical cohesion (LC, RC): how many content words repeat others of the document",
     )
-    group.add_argument(
+    add.file(
         "--stop-words",
-        type=Path,
-        metavar="FILE",
-        help="for --consistency and --cohesion: words of both languages that are no content words, "
+        "for --consistency and --cohesion: words of both languages that are no content words, "
         "one a line (default: those in more than half of the documents)",
     )
-    group.add_argument(
+    add.switch(
         "--positions",
-        action="store_true",
-        help="also BLEU, chrF and accuracy by the position of the sentences in their documents",
+        "also BLEU, chrF and accuracy by the position of the sentences in their documents",
     )
-    group = parser.add_argument_group("scores by length")
-    group.add_argument(
+    add = Options(parser.add_argument_group("scores by length"))
+    add(
         "--lengths",
+        "also BLEU, chrF and accuracy by the number of words in the source or the reference",
         choices=("source", "reference"),
-        help="also BLEU, chrF and accuracy by the number of words in the source or the reference",
     )
-    group.add_argument(
+    add(
         "--source-tokenize",
-        metavar="NAME",
-        help="for --consistency and --lengths source: sacreBLEU's tokenizer for the source, such "
+        "for --consistency and --lengths source: sacreBLEU's tokenizer for the source, such "
         f"as zh (default: {SOURCE_TOKENIZE})",
+        metavar="NAME",
     )
-    group.add_argument(
-        "--plot",
-        type=Path,
-        metavar="FILE",
-        help="with --positions or --lengths: also draw them, a .png",
-    )
+    add.file("--plot", "with --positions or --lengths: also draw them, a .png")
 
 
 def check(args: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.cli.shared import models, segmentation
 from fairseq_memattn.cli.shared.exported import load_translator
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.generative_sets.ctxpro import (
@@ -36,54 +37,45 @@ OF_CHECKPOINTS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `--generate`."""
-    group = parser.add_argument_group("generative sets, with a model")
-    add = group.add_argument
-    add(
+    add = Options(parser.add_argument_group("generative sets, with a model"))
+    add.switch(
         "--generate",
-        action="store_true",
-        help="translate the sources of generative sets, sentence by sentence with the model's own "
+        "translate the sources of generative sets, sentence by sentence with the model's own "
         "translations as target context, and judge the text. The model is data and --path, or a "
         "folder that `memattn export` has written in place of data",
     )
-    add(
+    add.file(
         "--sources",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="the sources of each JSON file of --sets, in their order: one example a line, whose "
+        "the sources of each JSON file of --sets, in their order: one example a line, whose "
         "sentences are joined by <eos>, as ctxpro publishes them",
+        nargs="+",
     )
-    add(
+    add.file(
         "--documents",
-        type=Path,
-        metavar="FOLDER",
-        help="take the sources from FOLDER/ID.LANG, where ID is the `document id` in the JSON and "
+        "take the sources from FOLDER/ID.LANG, where ID is the `document id` in the JSON and "
         "LANG is --source-lang",
+        metavar="FOLDER",
     )
-    add("--source-lang", metavar="LANG", help="for --documents: the language of the sources")
-    add(
+    add("--source-lang", "for --documents: the language of the sources", metavar="LANG")
+    add.number(
         "--document-sentences",
-        type=int,
-        metavar="N",
-        help="for --documents: the largest number of sentences of a source, of which the last one "
+        "for --documents: the largest number of sentences of a source, of which the last one "
         f"is judged (default: {SENTENCES})",
     )
-    add(
+    add.file(
         "--translations-out",
-        type=Path,
-        metavar="FILE",
-        help="also write the translations as text, one example a line, or, with the suffix .jsonl "
+        "also write the translations as text, one example a line, or, with the suffix .jsonl "
         "or .tsv, as a table with the sources",
     )
-    add("--beam", type=int, help=f"beam size (default: {SEARCH['beam']})")
-    add("--lenpen", type=float, help=f"length penalty (default: {SEARCH['lenpen']})")
+    add("--beam", f"beam size (default: {SEARCH['beam']})", type=int)
+    add("--lenpen", f"length penalty (default: {SEARCH['lenpen']})", type=float)
     add(
         "--max-len-a",
-        type=float,
-        help="a translation has at most a times the tokens of its sentence and b tokens "
+        "a translation has at most a times the tokens of its sentence and b tokens "
         f"(default: {SEARCH['max_len_a']})",
+        type=float,
     )
-    add("--max-len-b", type=int, help=f"b (default: {SEARCH['max_len_b']})")
+    add("--max-len-b", f"b (default: {SEARCH['max_len_b']})", type=int)
 
 
 def check(args: argparse.Namespace) -> None:

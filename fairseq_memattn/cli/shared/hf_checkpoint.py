@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn import files
 from fairseq_memattn.cli.shared.models import check_finite
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.host.checkpoints import damaged_entry, forbidden_global
 
 if TYPE_CHECKING:
@@ -19,22 +20,15 @@ FORMATS = ("model.safetensors", "pytorch_model.bin")
 
 def add_arguments(parser: argparse.ArgumentParser, beside: str, text: str) -> None:
     """The arguments of an import. beside: a file of the folder; text: what --dict is for"""
-    parser.add_argument(
+    add = Options(parser)
+    add(
         "folder",
-        type=Path,
-        help="folder of a model saved by transformers: config.json, model.safetensors or "
+        "folder of a model saved by transformers: config.json, model.safetensors or "
         f"pytorch_model.bin (or several files with an index), and {beside}",
-    )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
-    )
-    parser.add_argument(
-        "--dict",
         type=Path,
-        required=True,
-        metavar="FILE",
-        help=f"dictionary to write, for {text}",
     )
+    add.file("--output", "checkpoint to write", required=True)
+    add.file("--dict", f"dictionary to write, for {text}", required=True)
 
 
 def weight_files(folder: Path) -> list[Path]:

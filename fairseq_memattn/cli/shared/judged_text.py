@@ -12,6 +12,7 @@ from pathlib import Path
 from fairseq_memattn.cli.shared import generated_text, models
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, check_outside, columns_text
 from fairseq_memattn.evaluation.generative import (
     SEPARATOR,
@@ -30,21 +31,21 @@ from fairseq_memattn.host.installation import require_fairseq
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `run`, but those of `--generate`."""
-    group = parser.add_argument_group("generative sets (ctxpro and GenPro), without a model")
-    group.add_argument(
+    add = Options(parser.add_argument_group("generative sets (ctxpro and GenPro), without a model"))
+    add(
         "--translations",
-        action="append",
-        metavar="[NAME=]FILE",
-        help="a system's translations of the sets, one a line, with or without their context, or a "
+        "a system's translations of the sets, one a line, with or without their context, or a "
         "column of a table, FILE.jsonl:KEY or FILE.tsv:COLUMN; only the last sentence of a line is "
         "judged. May be repeated: the first system is the baseline that the others, and the model "
         "of --generate, are compared with",
+        action="append",
+        metavar="[NAME=]FILE",
     )
-    group.add_argument(
+    add(
         "--lang",
-        metavar="LANG",
-        help="the language of the text, such as de, by whose rules a line is split into "
+        "the language of the text, such as de, by whose rules a line is split into "
         "sentences; GenPro does not need it",
+        metavar="LANG",
     )
 
 

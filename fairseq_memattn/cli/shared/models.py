@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.host.checkpoints import architecture, check_registered
 from fairseq_memattn.host.correctness.trained_options import other_dictionaries, saved_options
@@ -41,35 +42,22 @@ UNBUILDABLE = (
 
 def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """The flags of `load`. required: whether data and --path must be given"""
-    parser.add_argument(
+    add = Options(parser)
+    add(
         "data",
+        "folder made by fairseq-preprocess; its dictionaries are the model's",
         nargs=None if required else "?",
-        help="folder made by fairseq-preprocess; its dictionaries are the model's",
     )
-    parser.add_argument(
-        "--path", required=required, help="checkpoint; several of an ensemble separated by colons"
-    )
+    add("--path", "checkpoint; several of an ensemble separated by colons", required=required)
     for side in ("source", "target"):
-        parser.add_argument(
+        add.number(
             f"--{side}-context",
-            type=int,
-            metavar="N",
-            help=f"number of previous {side} sentences that the model sees (default: that of "
+            f"number of previous {side} sentences that the model sees (default: that of "
             "training with --task document_translation, else 0)",
         )
-    parser.add_argument(
-        "--separator",
-        help="symbol between two sentences of a window (default: that of training)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=4096,
-        help="tokens of a padded batch (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--cpu", action="store_true", help="score on the CPU even if there is a GPU"
-    )
+    add("--separator", "symbol between two sentences of a window (default: that of training)")
+    add("--max-tokens", "tokens of a padded batch (default: %(default)s)", type=int, default=4096)
+    add.switch("--cpu", "score on the CPU even if there is a GPU")
 
 
 def checkpoints(path: str) -> list[Path]:

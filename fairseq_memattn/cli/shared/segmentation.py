@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import flag
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.white_space import with_spaces
@@ -12,18 +13,15 @@ from fairseq_memattn.white_space import with_spaces
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `segmenter`."""
-    segmentation = parser.add_mutually_exclusive_group()
-    segmentation.add_argument(
+    segmentation = Options(parser.add_mutually_exclusive_group())
+    segmentation(
         "--sentencepiece-model",
-        type=Path,
-        help="segment the sentences with this model; without it and --subword-nmt they must be "
+        "segment the sentences with this model; without it and --subword-nmt they must be "
         "segmented already",
-    )
-    segmentation.add_argument(
-        "--subword-nmt",
         type=Path,
-        metavar="CODES",
-        help="segment tokenised sentences with BPE codes",
+    )
+    segmentation.file(
+        "--subword-nmt", "segment tokenised sentences with BPE codes", metavar="CODES"
     )
 
 

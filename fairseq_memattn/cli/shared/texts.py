@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairseq_memattn.cli.shared import segmentation
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.models import Encoder
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
 from fairseq_memattn.files import read_lines
@@ -31,28 +32,20 @@ class Line(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that select a text and its segmentation."""
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--subset", help=f"split of the data (default: {SUBSET})")
-    which.add_argument(
+    which = Options(parser.add_mutually_exclusive_group())
+    which("--subset", f"split of the data (default: {SUBSET})")
+    which.file(
         "--text",
-        type=Path,
-        metavar="FILE",
-        help="file of raw text, one text per line, or - for the standard input; write the "
+        "file of raw text, one text per line, or - for the standard input; write the "
         "sentences of a window or document on one line, with the separators of training",
     )
-    parser.add_argument(
-        "--target",
-        type=Path,
-        metavar="FILE",
-        help="translations of --text, the decoder's input in models that translate",
-    )
-    parser.add_argument(
+    add = Options(parser)
+    add.file("--target", "translations of --text, the decoder's input in models that translate")
+    add.number(
         "--index",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of the sentence (or block, for a language model) of --subset or of the line "
+        "number of the sentence (or block, for a language model) of --subset or of the line "
         "of --text, from 0 (default: %(default)s)",
+        default=0,
     )
     segmentation.add_arguments(parser)
 
