@@ -22,6 +22,8 @@ XML_MARK = re.compile(
 SIDE = re.compile(r"<(src|ref)\b", re.I)
 ATTRIBUTE = re.compile(r"([\w:]+)\s*=\s*[\"']([^\"']*)[\"']")
 BEGIN = re.compile(r"<seg\b", re.I)
+TEST_SUITE = "testsuite"  # the attribute of documents that sacreBLEU leaves out
+WHITE_SPACE = "texts with other white space than single spaces, which became single spaces"
 ENTITY = re.compile("&(amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")  # a lone & is allowed
 
 
@@ -52,7 +54,7 @@ def read_segments(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
         if BEGIN.search(mark[2]):
             raise MemAttnError(f"{path}, line {line}: a <seg> without </seg>")
         found += 1
-        yield Sentence((_content(mark[2]),), document, line, begins)
+        yield Sentence((_content(mark[2], counts),), document, line, begins)
         begins = False
     if found < len(BEGIN.findall(text)):
         raise MemAttnError(f"{path}: the last <seg> has no </seg>")
@@ -69,34 +71,34 @@ def read_parallel(path: Path, languages: Sequence[str], counts: Counter[str]) ->
     """The segments of one or two languages from one XML file, as WMT publishes them from 2021 on.
 
     The first <src> or <ref> of a document in a language is its text; other references and system
-    outputs are left out and counted. A segment that the other language does not have is empty
-    there.
+    outputs are left out and counted, and so are the segments of test suites, as by sacreBLEU. A
+    segment or document that the other language does not have is empty there.
 
     Raises MemAttnError, with the line, for a segment without an end or outside of a document, and
-    for one that the first language does not have; and for a document without text in a language.
+    for one that the first language does not have; and for a file without text in a language.
     """
     text = "\n".join(raw_lines(path, counts))
-    for document, line, part in _documents(path, text):
+    missing = set(languages)
+    for document, line, part in _documents(path, text, counts):
         sides = _sides(path, part, line, counts)
-        missing = [language for language in languages if language not in sides]
-        if missing:
-            raise MemAttnError(
-                f"{path}, line {line}: document {document!r} has no <src> or <ref> with the "
-                f"language {missing[0]}"
-            )
-        source, target = (sides[language] for language in (languages[0], languages[-1]))
+        missing -= sides.keys()
+        source, target = (sides.get(language, {}) for language in (languages[0], languages[-1]))
         for number, (_, at) in target.items():
-            if number not in source:
+            if source and number not in source:
                 raise MemAttnError(
                     f"{path}, line {at}: segment {number!r} of document {document!r} is not in the "
                     f"language {languages[0]}"
                 )
-        for place, (number, (content, at)) in enumerate(source.items()):
-            texts = (content, target.get(number, ("", at))[0])
+        for place, (number, (_, at)) in enumerate((source or target).items()):
+            texts = tuple(side.get(number, ("", at))[0] for side in (source, target))
             yield Sentence(texts[: len(languages)], document, at, begins=place == 0)
+    if missing:
+        raise MemAttnError(
+            f"{path}: no document has <src> or <ref> with the language {min(missing)}"
+        )
 
 
-def _documents(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
+def _documents(path: Path, text: str, counts: Counter[str]) -> Iterator[tuple[str, int, str]]:
     marks = [mark for mark in XML_MARK.finditer(text) if mark[1] is not None]
     outside = XML_MARK.search(text, 0, marks[0].start() if marks else len(text))
     if outside:
@@ -112,6 +114,9 @@ def _documents(path: Path, text: str) -> Iterator[tuple[str, int, str]]:
         document = " ".join(mark[1].split())
         if not document:
             raise MemAttnError(f"{path}, line {line}: the id of the document is empty")
+        if TEST_SUITE in dict(ATTRIBUTE.findall(mark[0])):
+            counts["documents of test suites, which sacreBLEU leaves out as well"] += 1
+            continue
         yield document, line, text[before:end]
 
 
@@ -121,17 +126,18 @@ def _sides(
     """The text and line of each segment of a document, by language and number of the segment."""
     sides: dict[str, dict[str, tuple[str, int]]] = {}
     side: dict[str, tuple[str, int]] | None = None
+    noted = counts  # of sides that are read
     before = found = 0
     for mark in XML_MARK.finditer(part):
         line += part.count("\n", before, mark.start())
         before = mark.start()
         if mark[2]:
             language = dict(ATTRIBUTE.findall(mark[3])).get("lang", "")
-            side = {}
+            side, noted = {}, Counter()
             if mark[2].lower() == "hyp" or language in sides:
                 counts["other references and system outputs of documents, left out"] += 1
             else:
-                sides[language] = side
+                sides[language], noted = side, counts
         elif mark[5] is not None:
             found += 1
             number = dict(ATTRIBUTE.findall(mark[4])).get("id", "")
@@ -139,14 +145,18 @@ def _sides(
                 what = "outside of <src>, <ref> and <hyp>" if side is None else "without </seg>"
                 what = f"with the id {number!r} again" if side and number in side else what
                 raise MemAttnError(f"{path}, line {line}: a <seg> {what}")
-            side[number] = (_content(mark[5]), line)
+            side[number] = (_content(mark[5], noted), line)
     if found < len(BEGIN.findall(part)):
         raise MemAttnError(f"{path}, line {line}: the last <seg> of this document has no </seg>")
     return sides
 
 
-def _content(text: str) -> str:
-    return " ".join(ENTITY.sub(lambda entity: html.unescape(entity[0]), text).split())
+def _content(text: str, counts: Counter[str]) -> str:
+    given = ENTITY.sub(lambda entity: html.unescape(entity[0]), text).strip()
+    content = " ".join(given.split())
+    if content != given:
+        counts[WHITE_SPACE] += 1
+    return content
 
 
 def read_segment_rows(paths: Sequence[Path], counts: Counter[str]) -> Iterator[Sentence]:
