@@ -5,6 +5,7 @@ header, the length of each sentence in tokens (int32) and its first byte in NAME
 """
 
 import struct
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.text.lines import map_lines, read_lines
+from fairseq_memattn.data_prep.text.lines import SHOWN, map_lines, read_lines
 from fairseq_memattn.errors import MemAttnError
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # in every dictionary, and in no file
@@ -87,32 +88,54 @@ def write_symbols(symbols: Symbols, path: Path) -> None:
 
 
 def write_binary(text: Path, symbols: Symbols, prefix: Path, workers: int) -> str:
-    """Writes PREFIX.bin and PREFIX.idx; returns what they contain, in a sentence."""
+    """Writes PREFIX.bin and PREFIX.idx; returns what they contain, in a sentence.
+
+    A warning counts the lines with symbols that the dictionary lacks, and shows the first one.
+    """
     words = [*SPECIAL, *(word for word, _ in symbols)]
     numbers = {word: number for number, word in enumerate(words)}
     dtype, code = next((dtype, code) for limit, dtype, code in TYPES if len(words) < limit)
     sizes: list[int] = []
-    unknown = 0
+    unknown = lacking = 0
+    first = ""
     lines = tqdm(read_lines(text), desc=prefix.name, unit=" lines", disable=None)
     with open(f"{prefix}.bin", "wb") as file:
-        for tokens, missing in map_lines(partial(encoder, numbers, dtype), lines, workers):
+        for tokens, count, word in map_lines(partial(encoder, numbers, dtype), lines, workers):
             file.write(tokens)
             sizes.append(len(tokens) // dtype.itemsize)
-            unknown += missing
+            unknown += count
+            if word is not None:
+                lacking += 1
+                first = first or f"line {len(sizes)}, {word[:SHOWN]!r}"
     starts = np.cumsum([0, *sizes[:-1]], dtype="<i8") * dtype.itemsize
     with open(f"{prefix}.idx", "wb") as file:
         file.write(HEADER.pack(MAGIC, VERSION, code, len(sizes)))
         file.write(np.array(sizes, "<i4").tobytes())
         file.write(starts.tobytes())
+    if lacking:
+        print(
+            f"warning: {text}: {lacking:,} of {len(sizes):,} lines have symbols that the "
+            f"dictionary lacks, which are <unk> in the data; the first is {first}",
+            file=sys.stderr,
+        )
     share = unknown / sum(sizes)
     return f"{len(sizes)} sentences, {sum(sizes)} tokens, {share:.3%} of them <unk>"
 
 
-def encoder(numbers: dict[str, int], dtype: np.dtype) -> Callable[[str], tuple[bytes, int]]:
-    """The function from a line to its tokens, the end of the sentence included, and their <unk>."""
+def encoder(
+    numbers: dict[str, int], dtype: np.dtype
+) -> Callable[[str], tuple[bytes, int, str | None]]:
+    """The function from a line to its tokens, the end of the sentence included.
 
-    def encode(line: str) -> tuple[bytes, int]:
-        tokens = [*(numbers.get(word, UNKNOWN) for word in line.split()), EOS]
-        return np.array(tokens, dtype).tobytes(), tokens.count(UNKNOWN)
+    It also returns the number of <unk>, which a text may have itself, and the first word that the
+    dictionary lacks.
+    """
+
+    def encode(line: str) -> tuple[bytes, int, str | None]:
+        words = line.split()
+        tokens = [*(numbers.get(word, UNKNOWN) for word in words), EOS]
+        unknown = tokens.count(UNKNOWN)
+        lacking = next((word for word in words if word not in numbers), None) if unknown else None
+        return np.array(tokens, dtype).tobytes(), unknown, lacking
 
     return encode

@@ -25,13 +25,8 @@ INTERVAL = 0.5  # seconds
 LineFunction = Callable[[str], str]
 T = TypeVar("T")
 WORD_BEGIN = "\u2581"  # SentencePiece's mark at the beginning of a word
-UNKNOWN = "<unk>"
 CONTEXT = 10  # characters before the first difference that a warning shows
 SHOWN = 40  # characters that a warning shows
-WORDS_ONLY = (
-    f"; SentencePiece and BPE have no piece for {UNKNOWN} in a text: `memattn prepare wikitext` "
-    "prepares WikiText word by word"
-)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -90,28 +85,20 @@ def from_bpe(pieces: str) -> str:
 class RoundTrip:
     """Compares the lines of a file with the text that their pieces give back.
 
-    Runs of white space count as one space, because fairseq and the scorers split text there.
+    Runs of white space count as one space, because fairseq and the scorers split text there. What
+    the dictionary lacks is not known here; `write_binary` tells it.
     """
 
-    def __init__(
-        self, source: Path, restore: Callable[[str], str], known: set[str] | None = None
-    ) -> None:
-        """The comparison for a file.
-
-        restore: the function from pieces to text
-        known: the pieces of the model or dictionary; None where every piece is known
-        """
+    def __init__(self, source: Path, restore: Callable[[str], str]) -> None:
+        """The comparison for a file. restore: the function from pieces to text"""
         self.source = source
         self.restore = restore
-        self.known = known
         self.lines = 0
         self.lost = 0
         self.first = (0, "", "")
 
     def add(self, line: str, pieces: str) -> None:
         self.lines += 1
-        if self.known is not None and not self.known.issuperset(found := pieces.split()):
-            pieces = " ".join(piece if piece in self.known else UNKNOWN for piece in found)
         restored = self.restore(pieces)
         if restored == line:  # nearly always, and quicker than what follows
             return
@@ -131,7 +118,7 @@ class RoundTrip:
         print(
             f"warning: {self.source}: {self.lost:,} of {self.lines:,} lines differ from the text "
             f"that their pieces give back; the first is line {number}, where {was!r} becomes "
-            f"{becomes!r}{WORDS_ONLY if UNKNOWN in before else ''}",
+            f"{becomes!r}",
             file=sys.stderr,
         )
         what = f"lines of {self.source.name} that their pieces do not give back"

@@ -124,7 +124,6 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
     Lines that their pieces do not give back are counted, and a warning names the first one.
     """
     processor = load(model)
-    known = {processor.id_to_piece(number) for number in range(processor.get_piece_size())}
     counts = Counter({"lines": 0})
     targets = [output / path.name for path in inputs]
     if len(set(targets)) < len(targets):
@@ -133,7 +132,7 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
         )
     with write_all_or_nothing(targets) as files:
         for path, file in zip(inputs, files, strict=True):
-            trip = RoundTrip(path, from_sentencepiece, known)
+            trip = RoundTrip(path, from_sentencepiece)
             for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
                 pieces = " ".join(processor.encode(with_spaces(line), out_type=str))
                 file.write(pieces + "\n")

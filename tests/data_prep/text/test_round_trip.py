@@ -10,6 +10,7 @@ from fairseq.tokenizer import tokenize_line
 from official_archives import lines
 from preparing import prepare
 
+from fairseq_memattn.data_prep.pipeline.binary_data import count_symbols, write_binary
 from fairseq_memattn.data_prep.pipeline.spans import sentencepiece_cut
 from fairseq_memattn.data_prep.text import bpe, subword
 from fairseq_memattn.data_prep.text.lines import from_bpe, from_sentencepiece, rewrite
@@ -91,15 +92,23 @@ def test_white_space_becomes_single_spaces(normalization: str, text: Path, tmp_p
     assert places[-1][1] == len(spaces) + 4 and all(piece.split() == [piece] for piece in pieces)
 
 
-def test_what_the_model_does_not_know_is_not_given_back(
+def test_what_the_dictionary_lacks_is_told_where_it_is_lost(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """SentencePiece's own pieces are not those of the dictionary, which the training text has."""
     model = train(text, tmp_path)
     source = write(tmp_path / "test.xx", ["a cup", "zero \u6f22 width", "a \u2581 cup", ""])
-    what = "lines of test.xx that their pieces do not give back (the first is line 2)"
-    assert subword.encode(model, [source], tmp_path / "out")[what] == 2
-    warning = capsys.readouterr().err
-    assert "2 of 4 lines" in warning and "'zero \u6f22 width' becomes 'zero <unk> width'" in warning
+    what = "lines of test.xx that their pieces do not give back (the first is line 3)"
+    assert subword.encode(model, [source], tmp_path / "out")[what] == 1
+    assert "'a \u2581 cup' becomes 'a cup'" in capsys.readouterr().err
+    pieces = [tmp_path / "out" / name for name in ("train.xx", "test.xx")]
+    write(pieces[0], [line for line in lines(pieces[1]) if "\u6f22" not in line])
+    words = len(lines(pieces[1])[1].split())
+    content = write_binary(pieces[1], count_symbols(pieces[:1]), tmp_path / "test", workers=1)
+    told = capsys.readouterr().err
+    assert content.startswith("4 sentences") and words > 2
+    assert f"warning: {pieces[1]}: 1 of 4 lines have symbols that the dictionary lacks" in told
+    assert "; the first is line 2, '" in told
 
 
 @pytest.mark.parametrize(
