@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import parse_json, read_lines
 
 TABLE = re.compile(r"(.+?\.(jsonl|tsv))(?::(.+))?", re.S)
@@ -54,7 +55,7 @@ def has_column(path: Path, column: str) -> bool:
     file = file_of(path)
     first = read_lines(file)[:1]
     if format_of(path) == "jsonl":
-        return any(column in _object(line, f"{file}, line 1") for line in first)
+        return any(column in json_object(line, f"{file}, line 1") for line in first)
     return any(column in line.split("\t") for line in first)
 
 
@@ -84,17 +85,24 @@ def table_lines(columns: Mapping[str, Sequence[str]], kind: str) -> Iterator[str
 def _objects(file: Path, key: str) -> Iterator[str]:
     for number, line in enumerate(read_lines(file), start=1):
         where = f"{file}, line {number}"
-        entry = _object(line, where)
+        entry = json_object(line, where)
         if key not in entry:
             raise ValueError(f"{where}: has no key {key!r}, but {', '.join(entry):.100}")
         yield _text(entry[key], f"{where}: {key!r}")
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
+def json_object(line: str, where: str) -> dict[str, Any]:
+    """A line of JSON lines; the texts in `translation`, as datasets have them, are its own.
+
+    Raises MemAttnError for what is not an object.
+    """
     entry = parse_json(line, where)
     if not isinstance(entry, dict):
-        raise ValueError(f"{where}: must be an object, from {{ to }}")
-    return entry
+        raise MemAttnError(f"{where}: must be an object, from {{ to }}")
+    inner = entry.get("translation")
+    if not isinstance(inner, dict) or inner.keys() & entry.keys():
+        return entry
+    return {key: value for key, value in entry.items() if key != "translation"} | inner
 
 
 def _text(value: Any, where: str) -> str:

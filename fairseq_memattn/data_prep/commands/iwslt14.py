@@ -1,28 +1,23 @@
 """IWSLT14 Spanish-English TED talks, as documents, for fairseq."""
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_rows
+from fairseq_memattn.data_prep.formats.wit3 import read_talks
 from fairseq_memattn.data_prep.pipeline.archives import extract, is_at, names, sources
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.download import obtain, official
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text.lines import raw_pairs
-from fairseq_memattn.errors import MemAttnError
 
 LANGUAGES = ("es", "en")
 TEST_SETS = {"valid": ("dev2010",), "test": ("tst2010", "tst2011", "tst2012")}
 ARCHIVE = official("2014-01.tgz")
 INNER = "es/en/es-en.tgz"
-TAG = re.compile(
-    "</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc|transcript)\\b"
-)
 TEST_LINES = 4706  # in the copy of Miculicich et al. in HAN_NMT
 DESCRIPTION = """\
 IWSLT14 Spanish-English (TED talks), as the ABC paper uses it after Miculicich et al. (2018).
@@ -64,45 +59,10 @@ def inner_archive(pipeline: Pipeline, archive: Path) -> Path:
     return target
 
 
-def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, str, str]]:
-    """Spanish, English and document id of each pair of lines of text.
-
-    A document begins with the first text after a <title>; its id is the number in <talkid>.
-    Raises MemAttnError where only one side is mark-up, and for text before the first title.
-    """
-    talk, title, document = "", False, ""
-    taken: Counter[str] = Counter()
-    for number, row in enumerate(raw_pairs(files, counts), start=1):
-        kind = kind_of_mark(files, row, number)
-        if kind is not None:
-            counts["lines of mark-up left out"] += 1
-            title = title or kind == "title"
-            talk = re.sub("<[^>]*>", "", row[0]).strip() if kind == "talkid" else talk
-            continue
-        if title and any(row):
-            document = new_id(talk, taken)
-            talk, title = "", False
-        if any(row) and not document:
-            raise MemAttnError(f"{files[0]}, line {number}: text before the first <title>")
-        yield row[0], row[1], document
-
-
-def kind_of_mark(files: Sequence[Path], row: Sequence[str], number: int) -> str | None:
-    """The tag at the beginning of both lines; None where they are text."""
-    kinds = [mark and mark[1] for mark in map(TAG.match, row)]
-    if kinds[0] != kinds[1]:
-        raise MemAttnError(
-            f"{files[0]}, line {number}: {row[0][:40]!r}, but {files[1]} has {row[1][:40]!r}; "
-            "mark-up must be the same on both sides"
-        )
-    return kinds[0]
-
-
-def new_id(talk: str, taken: Counter[str]) -> str:
-    """The number of the talk, or else of the document; followed by -2, -3, ... if it is taken."""
-    name = talk or str(taken.total() + 1)
-    taken[name] += 1
-    return name if taken[name] == 1 else f"{name}-{taken[name]}"
+def train_rows(files: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """Spanish, English and document id of each pair of lines of text."""
+    for sentence in read_talks(files, counts):
+        yield *sentence.texts, sentence.document
 
 
 def test_rows(

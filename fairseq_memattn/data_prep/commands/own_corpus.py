@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fairseq_memattn.data_prep.formats.boundaries import between_blanks
 from fairseq_memattn.data_prep.formats.document_format import DOCID
 from fairseq_memattn.data_prep.formats.one_file import READERS, find_columns, find_files
+from fairseq_memattn.data_prep.formats.wit3 import refuse_mark_up
 from fairseq_memattn.data_prep.pipeline.arguments import (
     COMMON,
     SENTENCEPIECE,
@@ -53,7 +55,12 @@ FOLDER/bin/       fairseq's data, with document ids
 """
 
 
-Rules = Mapping[str, Any]  # --drop-empty and --unique-ids, those that are chosen
+RULES = ("drop_empty", "unique_ids", "blank_lines")  # options that are rules
+Rules = Mapping[str, Any]  # those that are chosen
+
+
+BLANK = "blank lines dropped (with --blank-lines, they separate documents)"
+ADVICE = "; --drop-empty leaves such lines out, --blank-lines takes those that separate documents"
 
 
 def rows(
@@ -69,32 +76,55 @@ def rows(
     Raises MemAttnError for a pair with an empty side and for a document that continues after its
     end, unless the rules allow them; in a single language lines may be empty.
     """
-    if docids and "unique_ids" in rules:
+    if "blank_lines" in rules:
+        sentences = between_blanks(sentences, texts[0])
+    elif docids and "unique_ids" in rules:
         sentences = with_unique_ids(sentences, counts)
     elif docids:
         sentences = contiguous(sentences, docids)
     for sentence in sentences:
         if "drop_empty" in rules and not all(text.strip() for text in sentence.texts):
-            counts["lines without text in some language dropped"] += 1
+            separates = not docids and not any(text.strip() for text in sentence.texts)
+            counts[BLANK if separates else "lines without text in some language dropped"] += 1
             continue
         if len(texts) > 1:
             for path, line in zip(texts, sentence.texts, strict=True):
-                refuse_empty(path, sentence.line, line, "; --drop-empty leaves such lines out")
+                refuse_empty(path, sentence.line, line, ADVICE)
         yield (*sentence.texts, sentence.document) if docids else sentence.texts
 
 
 def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Rules) -> bool:
     """The user's lines to text/; returns whether they have document ids."""
     found = find_splits(text, pipeline.languages)
+    documents = check_boundaries(found.documents, rules)
     with pipeline.stages.all_or_none():
         for split in text:
             texts = found.texts(split)
             docids = found.docids(split) if found.documents else None
             files = [*texts, docids] if docids else texts
-            sentences = read_sentences(texts, docids)
-            read = partial(rows, sentences, texts, docids, rules)
-            pipeline.write_text(split, files, read, found.documents, **rules)
-    return found.documents
+            sentences = plain_text(read_sentences(texts, docids), texts)
+            read = partial(rows, sentences, texts, docids or by_lines(texts[0], rules), rules)
+            pipeline.write_text(split, files, read, documents, **rules)
+    return documents
+
+
+def plain_text(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[Sentence]:
+    """The same sentences. Raises MemAttnError for the mark-up of a release."""
+    for sentence in sentences:
+        refuse_mark_up(texts[0], sentence.line, sentence.texts[0])
+        yield sentence
+
+
+def by_lines(path: Path, rules: Rules) -> Path | None:
+    """The file that has the boundaries, if --blank-lines says that it has."""
+    return path if "blank_lines" in rules else None
+
+
+def check_boundaries(ids: bool, rules: Rules) -> bool:
+    """Whether there are documents. Raises MemAttnError for two kinds of boundaries."""
+    if ids and "blank_lines" in rules:
+        raise MemAttnError("--blank-lines is for text without document ids, but this has them")
+    return ids or "blank_lines" in rules
 
 
 def write_files(
@@ -105,7 +135,7 @@ def write_files(
     check_languages(languages)
     files = find_files(text, args.format, languages)
     columns = find_columns(args.format, args.columns, languages, [*text.values()])
-    documents = args.format == "sgm" or DOCID in columns
+    documents = check_boundaries(args.format == "sgm" or DOCID in columns, rules)
     with pipeline.stages.all_or_none():
         for split, path in text.items():
 
@@ -144,7 +174,7 @@ def run(args: argparse.Namespace) -> None:
         raise MemAttnError("--columns requires --format tsv or jsonl")
     training = subword.Training.of(args)
     pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
-    rules = {name: True for name in ("drop_empty", "unique_ids") if getattr(args, name)}
+    rules = {name: True for name in RULES if getattr(args, name)}
     if args.format == "lines":
         documents = write_texts(pipeline, text, rules)
     else:
@@ -177,7 +207,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("lines", *READERS),
         default="lines",
         help="lines: PREFIX.LANG and PREFIX.docid; tsv, jsonl: one file for each split; sgm: one "
-        "XML file for each split with all languages, or SRC.sgm:REF.sgm (default: %(default)s)",
+        "XML file for each split with all languages, or SRC.sgm:REF.sgm, also train.tags.* of "
+        "IWSLT (default: %(default)s)",
     )
     parser.add_argument(
         "--columns",
@@ -198,6 +229,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--unique-ids",
         action="store_true",
         help="number document ids that occur again (talk, talk.2), instead of refusing them",
+    )
+    parser.add_argument(
+        "--blank-lines",
+        action="store_true",
+        help="blank lines, or blank rows of a table, separate documents, which get the ids 1, 2, "
+        "...; for text without document ids",
     )
     parser.add_argument(
         "--tokenise",

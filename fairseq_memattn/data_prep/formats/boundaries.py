@@ -125,21 +125,27 @@ def write_first_lines(sentences: Iterable[Sentence], files: Sequence[TextIO], ba
 
 
 def read_blanks(paths: Sequence[Path]) -> Iterator[Sentence]:
-    """Sentences of documents with a line between them that is blank in every language.
+    """Sentences of documents with blank lines between them, as `between_blanks`."""
+    rows = (Sentence(row, "", number) for number, row in aligned_lines(paths))
+    return between_blanks(rows, paths[0])
 
-    A blank line at the very beginning or end has no meaning.
+
+def between_blanks(sentences: Iterable[Sentence], path: Path) -> Iterator[Sentence]:
+    """The sentences with text, in documents that those without text in every language separate.
+
+    A blank line at the very beginning or end has no meaning. path: for errors
     """
     document = 1
     empty = True
-    for number, row in aligned_lines(paths):
-        if any(line.strip() for line in row):
+    for number, sentence in enumerate(sentences, start=1):
+        if any(text.strip() for text in sentence.texts):
             empty = False
-            yield Sentence(row, str(document), number)
+            yield sentence._replace(document=str(document))
         elif not empty:
             document += 1
             empty = True
         elif number > 1:
-            raise _without_sentence(paths[0], number)
+            raise _without_sentence(path, sentence.line)
 
 
 def read_marks(paths: Sequence[Path]) -> Iterator[Sentence]:

@@ -15,10 +15,11 @@ from fairseq_memattn.data_prep.formats.sgml_segments import (
     read_parallel,
     read_segment_rows,
 )
+from fairseq_memattn.data_prep.formats.wit3 import is_tagged, read_talks
 from fairseq_memattn.data_prep.text.aligned import Sentence
 from fairseq_memattn.data_prep.text.lines import read_lines
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import parse_json
+from fairseq_memattn.evaluation.text_columns import json_object
 
 NAMES = "--columns takes names for a table with a header and numbers for one without"
 Reader = Callable[[Path, Sequence[str], Mapping[str, str], Counter[str]], Iterator[Sentence]]
@@ -30,6 +31,8 @@ def read_tsv(
     """The rows of a table. Tabs separate fields; quotes have no meaning.
 
     columns: the number of each field, from 1, or its name in the first line, which then is a header
+
+    A blank row has no text in any language.
 
     A warning names fields that are not used, and a note the first row of a table without a header.
     """
@@ -47,7 +50,7 @@ def read_tsv(
         places = {name: int(column[:9]) - 1 for name, column in columns.items()}
     most = len(header)
     for number, line in lines:
-        fields = line.split("\t")
+        fields = line.split("\t") if line.strip() else [""] * (max(places.values()) + 1)
         most = max(most, len(fields))
         if len(fields) <= max(places.values()):
             raise MemAttnError(
@@ -68,8 +71,8 @@ def read_jsonl(
 ) -> Iterator[Sentence]:
     """The objects of a file with one a line. columns: the key of each text
 
-    An id of a document may be a number. Line breaks in a text become spaces and are counted. A
-    warning names keys that are not used.
+    An id of a document may be a number. The texts may be in an object `translation`. Line breaks in
+    a text become spaces and are counted. A warning names keys that are not used.
     """
     unused: set[str] = set()
     for number, line in enumerate(read_lines(path), start=1):
@@ -89,14 +92,6 @@ def read_jsonl(
 
 def the_keys(entry: Iterable[str]) -> str:
     return f"the keys are {', '.join(entry) or 'none':.200}"
-
-
-def json_object(line: str, where: str) -> dict[str, object]:
-    """A line of JSON lines. Raises MemAttnError for what is not an object."""
-    entry = parse_json(line, where)
-    if not isinstance(entry, dict):
-        raise MemAttnError(f"{where}: must be an object, from {{ to }}")
-    return entry
 
 
 def warn_of_unused(path: Path, names: Sequence[str], columns: Mapping[str, str]) -> None:
@@ -250,13 +245,15 @@ def read_sgm(
 ) -> Iterator[Sentence]:
     """The segments of an XML file with all languages, or of one SGM file for each language.
 
+    The latter may be WIT3's training text.
+
     path: for several files their paths, joined by `os.pathsep`
     """
     paths = parts(path)
     if len(paths) == 1 and (len(languages) == 2 or has_sides(paths[0])):
         yield from read_parallel(paths[0], languages, counts)
         return
-    yield from read_segment_rows(paths, counts)
+    yield from (read_talks if is_tagged(paths[0]) else read_segment_rows)(paths, counts)
 
 
 READERS: dict[str, Reader] = {"tsv": read_tsv, "jsonl": read_jsonl, "sgm": read_sgm}

@@ -14,6 +14,7 @@ from fairseq_memattn.data_prep.commands import own_corpus
 from fairseq_memattn.data_prep.formats.one_file import READERS, find_columns, find_files
 from fairseq_memattn.data_prep.pipeline.binarise import check_languages
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.evaluation.text_columns import read_column
 
 PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
 
@@ -107,6 +108,73 @@ def test_xml_is_what_sacrebleu_reads(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "4 other references and system outputs of documents, left" in capsys.readouterr().out
 
 
+def test_xml_with_test_suites_and_without_references(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """sacreBLEU reads neither a document of a test suite nor one without a reference."""
+    alone = xml_side('src lang="en"', 0, "a").replace("house is", "house\u00a0 is")
+    more = f'<doc id="c" origlang="en">\n{alone}</doc>\n'
+    more += more.replace('id="c"', 'id="t" testsuite="names"')
+    text = xml_file().replace("house is", "house\u00a0 is").replace("</coll", f"{more}</coll")
+    (tmp_path / "all").write_text(text, encoding="utf-8")
+    fields = WMTXMLDataset._unwrap_wmt21_or_later(str(tmp_path / "all"))
+    assert fields["docid"] == [row[2] for row in TEXT]
+    assert run(tmp_path, "sgm") == 1
+    assert "the line is empty; --drop-empty leaves" in message(capsys.readouterr().err)
+    assert run(tmp_path, "sgm", "--drop-empty") == 0
+    check(tmp_path)
+    told = capsys.readouterr().out
+    assert "3 lines without text in some language dropped" in told
+    assert "1 documents of test suites, which sacreBLEU leaves out as well" in told
+    assert "6 texts with other white space than single spaces, which became" in told
+
+
+def test_blank_rows_between_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{en}\t{fr}\n" for en, fr, _ in TEXT]
+    rows[3:3] = ["\t\n"]
+    for blank in ("\t\n", "\n"):
+        (tmp_path / "all").write_text("".join([*rows[:3], blank, *rows[4:]]), encoding="utf-8")
+        assert run(tmp_path, "tsv", "--blank-lines", "--force") == 0
+        assert lines(tmp_path / "out/text/train.docid") == ["1", "1", "1", "2", "2", "2"]
+    assert run(tmp_path, "tsv", "--force") == 1
+    assert "line 4: the line is empty; --drop-empty" in message(capsys.readouterr().err)
+    assert run(tmp_path, "tsv", "--force", "--drop-empty") == 0
+    assert "1 blank lines dropped (with --blank-lines, they sep" in capsys.readouterr().out
+    (tmp_path / "all").write_text("docid\ten\tfr\n" + "".join(f"a\t{row}" for row in rows))
+    assert run(tmp_path, "tsv", "--force", "--blank-lines") == 1
+    assert "--blank-lines is for text without document ids" in message(capsys.readouterr().err)
+
+
+def test_json_lines_of_datasets(tmp_path: Path) -> None:
+    entries = [{"docid": row[2], "translation": {"en": row[0], "fr": row[1]}} for row in TEXT]
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (tmp_path / "all").write_text(text, encoding="utf-8")
+    assert run(tmp_path, "jsonl") == 0
+    check(tmp_path)
+    (tmp_path / "all").rename(tmp_path / "all.jsonl")
+    assert read_column(tmp_path / "all.jsonl:fr", "text") == [row[1] for row in TEXT]
+
+
+def test_training_text_of_wit3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side, language in enumerate(("en", "fr")):
+        content = (
+            "".join(
+                f"<url>http://x/{document}</url>\n<talkid>{document}</talkid>\n<title>T</title>\n"
+                + "".join(f"{row[side]}\n" for row in TEXT if row[2] == document)
+                for document in ("a", "b")
+            )
+            .replace("talkid>a", "talkid>1")
+            .replace("talkid>b", "talkid>2")
+        )
+        (tmp_path / f"all.{language}").write_text(content, encoding="utf-8")
+    assert run(tmp_path, "lines") == 1
+    told = message(capsys.readouterr().err)
+    assert "all.en, line 2: '<talkid>1</talkid>' is mark-up; --format sgm reads such" in told
+    assert run(tmp_path, "sgm", file="all.en:all.fr") == 0
+    assert lines(tmp_path / "out/text/train.fr") == [row[1] for row in TEXT]
+    assert lines(tmp_path / "out/text/train.docid") == 3 * ["1"] + 3 * ["2"]
+
+
 def test_sgm_files(tmp_path: Path) -> None:
     for side, (kind, name) in enumerate((("srcset", "src"), ("refset", "ref"))):
         documents = {d: [row[side] for row in TEXT if row[2] == d] for d in ("a", "b")}
@@ -165,7 +233,7 @@ def test_empty_lines_and_repeated_ids(tmp_path: Path, capsys: pytest.CaptureFixt
 GOOD = xml_file()
 MISTAKES = [
     ("tsv", "a\tb\na\n", "", "all, line 2: must have at least 2 fields, which tabs separate, but"),
-    ("tsv", "a\tb\t \n", "en=1 fr=2 docid=3", "all, line 1: the id of the document is empty"),
+    ("tsv", "a\tb\t \n\n", "en=1 fr=2 docid=3", "all, line 1: the id of the document is empty"),
     ("jsonl", '{"en": "a", "fr": "b"}\n{\n', "", "all, line 2: not JSON"),
     (
         "jsonl",
@@ -175,7 +243,7 @@ MISTAKES = [
     ),
     ("jsonl", '{"en": "a", "fr": "b"}\n{"en": "a", "x": "b"}\n', "", "all, line 2: has no key 'fr"),
     ("jsonl", '{"en": "a", "fr": "\\ud800"}\n', "", "line 1: 'fr' contains half of a surrogate"),
-    ("sgm", GOOD.replace('"fr"', '"de"', 2), "", "line 3: document 'a' has no <src> or <ref> with"),
+    ("sgm", GOOD.replace('"fr"', '"de"'), "", "all: no document has <src> or <ref> with the"),
     ("sgm", GOOD.replace('id="2"', 'id="1"', 1), "", "all, line 6: a <seg> with the id '1' again"),
     ("sgm", GOOD.replace('id="1"', 'id="9"', 1), "", "segment '1' of document 'a' is not in the"),
     ("sgm", GOOD.replace('<src lang="en">', "", 1), "", "line 5: a <seg> outside of <src>, <ref>"),
