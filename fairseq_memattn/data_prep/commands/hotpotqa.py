@@ -29,7 +29,7 @@ A context is all sentences of all paragraphs in their order; with --titles each 
 with its title. Training questions without text or without an answer are left out and counted.
 
 With --spans the output is data for --task span_answering, which predicts answers as spans of the
-context. This context is `<a> yes no </a>` and all paragraphs, each after its title. Training
+context. This context is all paragraphs, each after `<a> yes no </a>` and its title. Training
 questions whose answer does not occur there as whole words are left out as well. An adversarial set,
 with records of the same format and other distractors, is passed with --files.
 
@@ -88,7 +88,8 @@ def prepare_spans(args: argparse.Namespace, corpus: qa_pipeline.Corpus) -> None:
         "repeat_question": args.repeat_question,
         "seed": args.seed,
     }
-    qa_spans.prepare(args, corpus, partial(hotpot_passage, **layout), **layout)
+    passage = partial(hotpot_passage, **layout)
+    qa_spans.prepare(args, corpus, passage, verdicts="each paragraph", **layout)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

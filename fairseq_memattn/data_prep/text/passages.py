@@ -12,7 +12,7 @@ from random import Random
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.qa.question_sets import HotpotQuestion, Paragraph, SquadQuestion
 
-VERDICTS = "<a> yes no </a>"  # answers that need not occur in a paragraph
+VERDICTS = "<a> yes no </a>"  # before each paragraph: answers that need not occur in it
 NEAR_AN_END = 3  # paragraphs at either end, among which a gold one is placed
 
 Extent = tuple[int, int]  # half-open range of characters
@@ -68,22 +68,23 @@ def hotpot_passage(
     repeat_question: bool = False,
     seed: int = 1,
 ) -> Passage:
-    """`<a> yes no </a>` and the paragraphs, each after its title, joined by spaces.
+    """The paragraphs, each after `<a> yes no </a>` and its title, joined by spaces.
 
     gold_separated: place one gold paragraph among the first three, the other among the last three
     repeat_question: repeat the question after every paragraph
     seed: of the places of gold paragraphs
 
     The place of the answer is its first occurrence as whole words in the supporting facts, else in
-    the gold paragraphs, else in any paragraph (our choice). The answers `yes` and `no` are at the
-    beginning.
+    the gold paragraphs, else in any paragraph (our choice). The answers `yes` and `no` are before
+    the first gold paragraph, else before the first paragraph (our choice).
     """
     paragraphs: Sequence[Paragraph] = question.paragraphs
     facts = set(question.supporting_facts)
     if gold_separated:
         paragraphs = separated(question, seed)
-    text, blocks, sentences = VERDICTS, [], []
+    text, blocks, sentences = "", [], []
     for paragraph in paragraphs:
+        text = joined(text, VERDICTS) if text else VERDICTS
         begin = len(text)
         text = joined(text, paragraph.title)
         for number, sentence in enumerate(paragraph.sentences):
@@ -92,10 +93,14 @@ def hotpot_passage(
         blocks.append((begin, len(text), paragraph.title in {title for title, _ in facts}))
         if repeat_question:
             text = joined(text, question.question)
-    regions = [one.place for one in sentences if (one.title, one.number) in facts]
-    regions += [(begin, end) for begin, end, _ in sorted(blocks, key=lambda block: not block[2])]
-    place = find_answer(text, question.answer or "", regions)
-    return Passage(text, place, tuple(sentences))
+    blocks.sort(key=lambda block: not block[2])
+    answer = (question.answer or "").strip()
+    if answer in ("yes", "no"):
+        regions = [(begin - len(VERDICTS), begin) for begin, _, _ in blocks]
+    else:
+        regions = [one.place for one in sentences if (one.title, one.number) in facts]
+        regions += [(begin, end) for begin, end, _ in blocks]
+    return Passage(text, find_answer(text, answer, regions), tuple(sentences))
 
 
 def joined(text: str, more: str) -> str:
@@ -111,10 +116,6 @@ def _end_of(text: str, sentence: str) -> Extent:
 
 def find_answer(text: str, answer: str, regions: Sequence[Extent]) -> tuple[Extent, ...]:
     """The place of an answer, if it is found. regions: ranges to search, in this order."""
-    answer = answer.strip()
-    if answer in ("yes", "no"):
-        first = VERDICTS.index(answer)
-        return ((first, first + len(answer)),)
     if not answer:
         return ()
     pattern = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")

@@ -174,8 +174,8 @@ def hotpot(
 def test_hotpots_passage() -> None:
     found = hotpot_passage(hotpot(size=2, facts=(("T1", 1),)))
     assert found.text == (
-        "<a> yes no </a> T0 The cat is 0. It\nis a cat, and scat. T1 The cat is 1. It\nis a cat, "
-        "and scat. "
+        "<a> yes no </a> T0 The cat is 0. It\nis a cat, and scat. <a> yes no </a> T1 The cat is 1. "
+        "It\nis a cat, and scat. "
     )
     cut = [found.text[slice(*sentence.place)] for sentence in found.sentences]
     assert cut[3:] == ["The cat is 1.", "It\nis a cat, and scat.", ""]
@@ -191,11 +191,14 @@ def test_hotpots_passage() -> None:
         (" It\nis ", ["It\nis"]),
         ("ca", []),
         ("Who", []),
+        ("a", ["a"]),
         ("", []),
         (None, []),
     ):
         repeated = hotpot_passage(hotpot(answer), repeat_question=True)
         assert [repeated.text[slice(*place)] for place in repeated.answers] == cut
+        if answer in ("yes", "no"):
+            assert repeated.text[: repeated.answers[0][0]].count("</a>") == 2
 
 
 def test_gold_paragraphs_are_separated() -> None:
