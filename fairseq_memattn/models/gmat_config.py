@@ -20,9 +20,11 @@ from fairseq_memattn.networks import gmat_layers
 from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
 
 UNTIED = ("none", "qkv", "qkvo")
+PARTS = ("qr", "r")
 # Classes made at run time, which mypy takes for variables.
 KINDS = ChoiceEnum(list(SPARSITIES))
 PROJECTIONS = ChoiceEnum(list(UNTIED))
+POSITIONS = ChoiceEnum(list(PARTS))
 
 
 @dataclass
@@ -71,6 +73,11 @@ class GMATConfig(FairseqDataclass):
         BLOCK,
         "N of the learned positions. Position p has the sum of two vectors, of p mod N and of p "
         "div N, so that a model trained on sequences of N tokens can continue with longer ones",
+    )
+    gmat_positions: POSITIONS = option(  # type: ignore[valid-type]
+        "qr",
+        "parts of the learned positions: the vectors of q = p div N and r = p mod N (qr), or of r "
+        "alone (r), as the paper has it with BERT and with sequences of up to N tokens",
     )
     gmat_compress_after: int = option(
         0,

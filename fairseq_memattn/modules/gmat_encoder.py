@@ -28,7 +28,8 @@ def network_config(cfg: Any, embed_tokens: nn.Embedding) -> GMATConfig:
 
     cfg: fairseq's TransformerConfig, with the fields of `models.gmat_config.GMATConfig`
     """
-    positions = "blocks" if cfg.encoder.learned_pos else "sinusoidal"
+    learned = {"qr": "blocks", "r": "remainders"}[str(cfg.gmat_positions)]
+    positions = learned if cfg.encoder.learned_pos else "sinusoidal"
     assert embed_tokens.padding_idx is not None
     return GMATConfig(
         vocab_size=embed_tokens.num_embeddings,

@@ -16,7 +16,7 @@ from fairseq_memattn.attention.ops.global_memory.padding import (
     tokens_first,
 )
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.networks.gmat_layers import GMATConfig, GMATEncoderLayer
+from fairseq_memattn.networks.gmat_layers import LEARNED, GMATConfig, GMATEncoderLayer
 from fairseq_memattn.networks.positions import (
     BlockPositions,
     SinusoidalPositions,
@@ -76,9 +76,13 @@ class GMATEncoder(nn.Module):
         )
         self.layer_norm = nn.LayerNorm(size, eps) if config.normalize_before else None
         self.embed_positions: nn.Module | None = None
-        if config.position_embedding_type == "blocks":
+        if config.position_embedding_type in LEARNED:
             self.embed_positions = BlockPositions(
-                size, self.padding_idx, config.position_block, config.max_position_embeddings
+                size,
+                self.padding_idx,
+                config.position_block,
+                config.max_position_embeddings,
+                with_blocks=config.position_embedding_type == "blocks",
             )
         elif config.position_embedding_type == "sinusoidal":
             self.embed_positions = SinusoidalPositions(size, self.padding_idx + 1)
@@ -162,7 +166,7 @@ class GMATEncoder(nn.Module):
     def check_length(self, length: int) -> None:
         """Raises MemAttnError for more positions than the model has."""
         most = self.config.max_position_embeddings
-        if self.config.position_embedding_type == "blocks" and length > most:
+        if self.config.position_embedding_type in LEARNED and length > most:
             raise MemAttnError(
                 f"a sequence must have at most {most} tokens (`max_position_embeddings`), but has "
                 f"{length}"

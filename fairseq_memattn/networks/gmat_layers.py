@@ -15,7 +15,8 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.networks.blocks import activation
 from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
 
-POSITIONS = ("blocks", "sinusoidal", "none")
+LEARNED = ("blocks", "remainders")
+POSITIONS = (*LEARNED, "sinusoidal", "none")
 
 
 @dataclass
@@ -32,8 +33,8 @@ class GMATConfig:
     memory_projections: the projections that the attention which updates the memory does not share
         with the tokens' attention: "", "qkv" or "qkvo" (section 3.2)
     position_embedding_type: "blocks", the sum of the vectors of p mod N and of p div N for the
-        position p; "sinusoidal"; or "none"
-    position_block: N, with "blocks"
+        position p; "remainders", that of p mod N alone; "sinusoidal"; or "none"
+    position_block: N, with "blocks" and "remainders"
     compress_after: N_c, the number of layers after which only the memory is kept (section 2.1); 0
         keeps the tokens
     memory_layers: N_m, the number of layers after those that work on the memory alone

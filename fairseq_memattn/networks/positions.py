@@ -55,8 +55,9 @@ class BlockPositions(nn.Embedding):
 
     weight: (padding_idx + 1 + N, E), of r in the layout of RoBERTa's table
     blocks: (max_positions / N rounded up, E), of q. They start as zeros, which leaves the first N
-        positions of a pretrained model as they are (a choice, as is that sequences of up to N
-        tokens have q too)
+        positions of a pretrained model as they are (a choice)
+    with_blocks: the paper's POSq; without it every position has the vector of q = 0, which is not
+        trained, so that positions repeat after N
     """
 
     padding_idx: int
@@ -67,12 +68,14 @@ class BlockPositions(nn.Embedding):
         padding_idx: int,
         block: int = BLOCK,
         max_positions: int = MAX_POSITIONS,
+        with_blocks: bool = True,
     ) -> None:
         super().__init__(padding_idx + 1 + block, embed_dim, padding_idx)
         nn.init.normal_(self.weight, std=embed_dim**-0.5)
         nn.init.zeros_(self.weight[padding_idx])
-        self.blocks = nn.Parameter(torch.zeros(-(-max_positions // block), embed_dim))
-        self.block = block
+        of_q = torch.zeros(-(-max_positions // block), embed_dim)
+        self.blocks = nn.Parameter(of_q, requires_grad=with_blocks)
+        self.block, self.with_blocks = block, with_blocks
 
     def forward(  # type: ignore[override]
         self, positions: Tensor, key_padding_mask: Tensor
@@ -83,4 +86,6 @@ class BlockPositions(nn.Embedding):
         """
         rows = positions % self.block + self.padding_idx + 1
         of_r = super().forward(rows.masked_fill(key_padding_mask, self.padding_idx))
+        if not self.with_blocks:
+            return of_r + self.blocks[0]
         return of_r + embedding(positions // self.block, self.blocks)

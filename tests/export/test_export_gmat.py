@@ -26,6 +26,7 @@ OTHERS = {
     "norm before": {"encoder_normalize_before": True},
     "no positions": {"no_token_positional_embeddings": True},
     "blocks of 4": {"gmat_position_block": 4},
+    "positions that repeat": {"gmat_position_block": 4, "gmat_positions": "r"},
     "an epsilon": {"gmat_layer_norm_eps": 1e-2},
     "another activation": {"activation_fn": "gelu_accurate"},
     "head of its own": {"untie_weights_roberta": True},

@@ -269,6 +269,20 @@ def test_positions_are_sums_of_two_vectors(block):
         bert()(torch.full((1, MAX_POSITIONS + 1), 4))
 
 
+@torch.no_grad()
+def test_positions_without_q():
+    """POSq n, of tables 10 and 12 to 14: as with q for the first N, and nothing of q is trained."""
+    with_q, without = (bert(gmat_position_block=8, gmat_positions=kind) for kind in ("qr", "r"))
+    names = {name for name, weight in without.named_parameters() if not weight.requires_grad}
+    assert names == {"encoder.sentence_encoder.embed_positions.blocks"}
+    without.load_state_dict(with_q.state_dict())
+    short, long = rows(8, 5), torch.full((1, 20), 4)
+    assert torch.equal(with_q(short)[0], without(short)[0])
+    places = embedded(without.encoder.sentence_encoder, long)[0]
+    assert torch.equal(places[:8], places[8:16])
+    assert not torch.equal(*embedded(with_q.encoder.sentence_encoder, long)[0, :16].view(2, 8, -1))
+
+
 def test_positions_of_other_blocks_are_refused():
     with pytest.raises(MemAttnError, match="--gmat-position-block 60 must be 512, as in"):
         bert(gmat_position_block=60).load_state_dict(bert().state_dict())

@@ -21,6 +21,7 @@ FREE = re.compile(
 # context, a memory or updates of low rank.
 FURTHER = {"abc_low_rank", "abc_document_gate", "abc_max_length", "gmat_chunk"}
 FURTHER |= {"gmat_memory", "gmat_compress_after", "gmat_memory_layers", "gmat_memory_positions"}
+FURTHER |= {"gmat_positions"}  # the first N positions stay as they are
 FURTHER |= {"t5mem_sequences", "t5mem_slots", "gmat_lsh_buckets"}
 # Of a task, whose values a training keeps while it lasts.
 TASK = ("source_context", "target_context", "context_separator", "stream")
