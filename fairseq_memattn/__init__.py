@@ -6,7 +6,8 @@ fairseq in one of three ways:
 
 - `--user-dir fairseq_memattn`, or `user_dir` of fairseq's `from_pretrained`, registers all of them;
 - `fairseq_memattn.register()` does the same in a program;
-- importing a module of `fairseq_memattn.models`, `.tasks` or `.criterions` registers what it holds.
+- importing a module of `fairseq_memattn.models`, `.tasks`, `.criterions` or `.optimizers` registers
+  what it holds.
 """
 
 import sys
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Registers all models, tasks and criterions with fairseq. A second call does nothing.
+    """Registers all models, tasks, criterions and optimizers. A second call does nothing.
 
     Raises ImportError, which names what to install, if fairseq is missing or does not work.
     """
-    for name in ("criterions", "models", "tasks"):
+    for name in ("criterions", "models", "optimizers", "tasks"):
         folder = import_module(f"{__name__}.{name}")
         for module in iter_modules(folder.__path__):
             import_module(f"{folder.__name__}.{module.name}")

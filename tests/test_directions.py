@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "models": "attention networks modules host errors",
     "data": "documents qa evaluation errors files",
     "criterions": "attention modules data qa host errors",
+    "optimizers": "host",
     "tasks": """compression criterions data documents evaluation host models modules networks qa
         attention errors""",
     "transformers": "attention networks documents errors white_space",
@@ -50,7 +51,7 @@ MAY_IMPORT = {
     "data_prep": "qa evaluation host archive_limits errors files white_space",
 }
 # fairseq is imported here and nowhere else.
-WITH_FAIRSEQ = "host modules models tasks criterions data export cli".split()
+WITH_FAIRSEQ = "host modules models tasks criterions optimizers data export cli".split()
 
 
 def allowed(part: str) -> set[str]:
