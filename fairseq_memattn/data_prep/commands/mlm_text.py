@@ -25,8 +25,8 @@ from fairseq_memattn.files import write_all_or_nothing
 
 SUFFIX = "txt"
 DESCRIPTION = """\
-Text for (continued) pretraining with fairseq's masked_lm task, in the pieces of RoBERTa or of your
-own model.
+Text for (continued) pretraining with fairseq's masked_lm task, in the pieces of RoBERTa, of BERT
+(--bert-vocab) or of your own model.
 
   %(prog)s --train books.txt wikipedia.txt news.txt --valid held-out.txt --shards 20 --output mlm
   fairseq-train mlm/bin/0:mlm/bin/1:... --task masked_lm ...

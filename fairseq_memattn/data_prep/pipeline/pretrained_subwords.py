@@ -1,14 +1,15 @@
-"""Segmentation for a pretrained model: RoBERTa's GPT-2 BPE, or your own SentencePiece model."""
+"""Segmentation for a pretrained model: RoBERTa's GPT-2 BPE, BERT's, or your own SentencePiece."""
 
 import argparse
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import regex
 
@@ -27,6 +28,7 @@ GPT2_FILES = ("encoder.json", "vocab.bpe", "dict.txt")
 # Endings such as 'll, words, numbers and other signs with the space before them, and white space.
 TOKEN = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 MOST_KNOWN = 500_000  # tokens whose numbers are kept
+UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
 PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
 
 
@@ -37,13 +39,16 @@ class Subwords:
     files: the files that the segmentation depends on
     dictionary: the dictionary of the model, as fairseq writes it
     make: returns the function that segments a line; picklable
-    restore: the function from pieces to text; None for GPT-2's BPE, which loses nothing
+    restore: the function from pieces to text; None for GPT-2's BPE, which loses nothing, and for
+        BERT's pieces, of which the text cannot be made
+    options: what else the segmentation depends on
     """
 
     files: tuple[Path, ...]
     dictionary: Path
     make: Callable[[], LineFunction]
     restore: LineFunction | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +64,41 @@ def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(group, "--sentencepiece-model", sentencepiece_model={"help": of_model})
     of_dictionary = "dictionary of that model, as fairseq writes it (dict.txt)"
     add_options(parser, "--dictionary", dictionary={"help": of_dictionary})
+    add_bert_arguments(parser, group)
+
+
+def add_bert_arguments(
+    parser: argparse._ActionsContainer, choices: argparse._ActionsContainer | None = None
+) -> None:
+    """choices: the group of options of which one is given"""
+    (choices or parser).add_argument(
+        "--bert-vocab",
+        type=Path,
+        metavar="FILE",
+        help="segment into BERT's pieces with its vocab.txt; requires --dictionary and the package "
+        "tokenizers",
+    )
+    parser.add_argument(
+        "--cased", action="store_true", help="keep upper case and accents; requires --bert-vocab"
+    )
+
+
+def check_bert_options(args: argparse.Namespace) -> bool:
+    """Whether the pieces are BERT's. Raises MemAttnError for options that do not fit together."""
+    if not args.bert_vocab:
+        if args.cased:
+            raise MemAttnError("--cased requires --bert-vocab")
+        return False
+    if args.sentencepiece_model or not args.dictionary:
+        raise MemAttnError(
+            "--bert-vocab requires --dictionary, the dictionary of the same model that memattn "
+            "import-bert writes, and excludes --sentencepiece-model"
+        )
+    if not args.bert_vocab.is_file():
+        raise MemAttnError(f"--bert-vocab {args.bert_vocab}: no such file")
+    bert_tokenizer(args.bert_vocab, not args.cased)
+    check_dictionary(args.dictionary)
+    return True
 
 
 def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
@@ -67,6 +107,10 @@ def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
     Raises MemAttnError for options that do not fit together, for files that are missing or damaged,
     and for a dictionary that lacks pieces of GPT-2's BPE.
     """
+    if check_bert_options(args):
+        make = partial(bert_segmenter, args.bert_vocab, not args.cased)
+        files, options = (args.bert_vocab,), {"cased": args.cased}
+        return Subwords(files, args.dictionary, make, options=options)
     if args.sentencepiece_model is not None:
         if args.dictionary is None:
             raise MemAttnError(
@@ -75,7 +119,8 @@ def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
         return sentencepiece_subwords(args.sentencepiece_model, args.dictionary)
     if args.dictionary is not None:
         raise MemAttnError(
-            "--dictionary requires --sentencepiece-model; GPT-2's BPE has its own dict.txt"
+            "--dictionary requires --sentencepiece-model or --bert-vocab; GPT-2's BPE has its own "
+            "dict.txt"
         )
     return gpt2_subwords([gpt2_file(name, args.gpt2_bpe_dir, downloads) for name in GPT2_FILES])
 
@@ -138,6 +183,41 @@ def sentencepiece_segmenter(model: Path) -> LineFunction:
     return lambda line: " ".join(processor.encode(with_spaces(line), out_type=str))
 
 
+def bert_tokenizer(vocabulary: Path, lower_case: bool) -> Any:
+    """BERT's segmentation, with its vocab.txt. Raises MemAttnError for another file."""
+    from tokenizers import BertWordPieceTokenizer
+
+    try:
+        return BertWordPieceTokenizer(
+            str(vocabulary), lowercase=lower_case, strip_accents=lower_case
+        )
+    except Exception as error:  # the library has no narrower one for a file that is not UTF-8
+        raise MemAttnError(
+            f"--bert-vocab {vocabulary}: not a vocabulary of BERT ({error})"
+        ) from None
+
+
+def bert_pieces(encoded: Any) -> list[str]:
+    """The pieces of what BERT's tokenizer gives, with fairseq's name of the unknown one."""
+    return without_spaces(["<unk>" if piece == UNKNOWN else piece for piece in encoded.tokens])
+
+
+def without_spaces(pieces: list[str]) -> list[str]:
+    """The same pieces. Raises MemAttnError for one that fairseq would split."""
+    for piece in pieces:
+        if piece.split() != [piece]:
+            raise MemAttnError(
+                f"the piece {piece!r} contains white space, at which fairseq would split it"
+            )
+    return pieces
+
+
+def bert_segmenter(vocabulary: Path, lower_case: bool) -> LineFunction:
+    """BERT's segmentation, from a line to its pieces."""
+    encode = partial(bert_tokenizer(vocabulary, lower_case).encode, add_special_tokens=False)
+    return lambda line: " ".join(bert_pieces(encode(line)))
+
+
 def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> None:
     source, target = (pipeline.path(kind, split, suffix) for kind in ("text", "pieces"))
 
@@ -146,7 +226,8 @@ def segment(pipeline: Pipeline, split: str, suffix: str, subwords: Subwords) -> 
         return rewrite(source, target, subwords.make, pipeline.workers, subwords.restore, known)
 
     inputs = [source, *subwords.files, subwords.dictionary]
-    pipeline.stages.run(f"pieces-{split}-{suffix}", inputs, [target], work)
+    name = f"pieces-{split}-{suffix}"
+    pipeline.stages.run(name, inputs, [target], work, **subwords.options)
 
 
 def letters() -> dict[int, str]:

@@ -13,7 +13,14 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary, read_words
+from fairseq_memattn.data_prep.pipeline.binary_data import read_words
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
+    add_bert_arguments,
+    bert_pieces,
+    bert_tokenizer,
+    check_bert_options,
+    without_spaces,
+)
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines, read_lines
 from fairseq_memattn.data_prep.text.passages import Passage
@@ -30,7 +37,6 @@ Data for --task span_answering. FOLDER/bin has question/ and context/, fairseq's
 characters of each piece of the contexts; answers/, the pieces of each answer; tags/, the pieces in
 supporting facts; and records/SPLIT.jsonl, the original texts.
 """
-UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
 
 
 class Pieces(NamedTuple):
@@ -58,22 +64,11 @@ def sentencepiece_cut(model: Path) -> Cut:
 
 
 def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
-    """BERT's segmentation, with its vocab.txt. Raises MemAttnError for another file."""
-    from tokenizers import BertWordPieceTokenizer
-
-    try:
-        tokenizer = BertWordPieceTokenizer(
-            str(vocabulary), lowercase=lower_case, strip_accents=lower_case
-        )
-    except Exception as error:  # the library has no narrower one for a file that is not UTF-8
-        raise MemAttnError(
-            f"--bert-vocab {vocabulary}: not a vocabulary of BERT ({error})"
-        ) from None
+    tokenizer = bert_tokenizer(vocabulary, lower_case)
 
     def cut(text: str) -> Pieces:
         found = tokenizer.encode(text, add_special_tokens=False)
-        pieces = ["<unk>" if piece == UNKNOWN else piece for piece in found.tokens]
-        return _pieces(text, pieces, found.offsets)
+        return _pieces(text, bert_pieces(found), found.offsets)
 
     return cut
 
@@ -83,12 +78,7 @@ def _pieces(text: str, pieces: list[str], offsets: Any) -> Pieces:
     for begin, end in offsets:
         begin = end - len(text[begin:end].lstrip())
         places.append((begin, begin + len(text[begin:end].rstrip())))
-    for piece in pieces:
-        if piece.split() != [piece]:
-            raise MemAttnError(
-                f"the piece {piece!r} contains white space, at which fairseq would split it"
-            )
-    return Pieces(pieces, places)
+    return Pieces(without_spaces(pieces), places)
 
 
 def cover(places: list[tuple[int, int]], extent: tuple[int, int]) -> tuple[int, int] | None:
@@ -241,20 +231,8 @@ def prepare(
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
-    if not args.bert_vocab:
-        if args.cased:
-            raise MemAttnError("--cased requires --bert-vocab")
+    if not check_bert_options(args):
         qa_pipeline.check_options(args, sources)
-        return
-    if args.sentencepiece_model or not args.dictionary:
-        raise MemAttnError(
-            "--bert-vocab requires --dictionary, the dictionary of the same model that memattn "
-            "import-bert writes, and excludes --sentencepiece-model"
-        )
-    if not args.bert_vocab.is_file():
-        raise MemAttnError(f"--bert-vocab {args.bert_vocab}: no such file")
-    bert_cut(args.bert_vocab, not args.cased)
-    check_dictionary(args.dictionary)
 
 
 def find_cut(
@@ -277,16 +255,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         action="store_true",
         help="make data for --task span_answering, which predicts answers as spans of the context",
     )
-    group.add_argument(
-        "--bert-vocab",
-        type=Path,
-        metavar="FILE",
-        help="segment into BERT's pieces with its vocab.txt; requires --dictionary and the package "
-        "tokenizers",
-    )
-    group.add_argument(
-        "--cased", action="store_true", help="keep upper case and accents; requires --bert-vocab"
-    )
+    add_bert_arguments(group)
     return group
 
 

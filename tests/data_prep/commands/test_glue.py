@@ -15,6 +15,7 @@ from fairseq_memattn.data_prep.commands import glue
 from fairseq_memattn.data_prep.pipeline import pretrained_subwords, text_to_binary
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     Subwords,
+    add_subword_arguments,
     find_subwords,
 )
 from fairseq_memattn.data_prep.pipeline.text_to_binary import check_published
@@ -207,9 +208,14 @@ def test_files_that_are_not_as_they_should_be(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------- pieces
 
 
+def options(**given: Path | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_subword_arguments(parser)
+    return argparse.Namespace(**vars(parser.parse_args([])) | given)
+
+
 def pieces_of(gpt2: Path | None, downloads: Path) -> Subwords:
-    args = argparse.Namespace(gpt2_bpe_dir=gpt2, sentencepiece_model=None, dictionary=None)
-    return find_subwords(args, downloads)
+    return find_subwords(options(gpt2_bpe_dir=gpt2), downloads)
 
 
 @pytest.fixture(scope="module")
@@ -285,8 +291,6 @@ WRONG_PIECES = [
 def test_options_that_do_not_go_together(own: Path, tmp_path: Path) -> None:
     for model, dictionary, expected in WRONG_PIECES:
         paths = [name and own / name for name in (model, dictionary)]
-        args = argparse.Namespace(
-            gpt2_bpe_dir=None, sentencepiece_model=paths[0], dictionary=paths[1]
-        )
+        args = options(sentencepiece_model=paths[0], dictionary=paths[1])
         with pytest.raises(MemAttnError, match=expected):
             find_subwords(args, tmp_path)

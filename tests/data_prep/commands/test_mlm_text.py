@@ -79,6 +79,30 @@ def test_fairseq_reads_what_went_in(corpus: Path, texts: Path) -> None:
         assert text == lines(corpus / f"text/{name or split}.txt")
 
 
+def test_berts_pieces(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `memattn import-bert` names them, in its dictionary."""
+    pytest.importorskip("tokenizers", reason="BERT's pieces")
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the house is her ##e .".split()]
+    (tmp_path / "vocab.txt").write_text("".join(f"{name}\n" for name in names))
+    (tmp_path / "dict.txt").write_text("".join(f"{name} 1\n" for name in names[5:]))
+    argv = f"--train {texts}/a.txt --valid {texts}/valid.txt --output {tmp_path}/out".split()
+    vocabulary = ["--bert-vocab", f"{tmp_path}/vocab.txt"]
+    words = ["--dictionary", f"{tmp_path}/dict.txt"]
+    assert prepare(mlm_text, [*argv, *vocabulary, *words]) == 0
+    assert lines(tmp_path / "out/pieces/valid.txt")[0] == "the house is her ##e ."
+    assert prepare(mlm_text, [*argv, *vocabulary, *words, "--cased"]) == 1
+    capsys.readouterr()
+    assert prepare(mlm_text, [*argv, *vocabulary, *words, "--cased", "--force"]) == 0
+    assert lines(tmp_path / "out/pieces/valid.txt")[0] == "<unk> house is her ##e ."
+    for options, told in (
+        (vocabulary, "--bert-vocab requires --dictionary"),
+        ([*words, "--cased"], "--cased requires --bert-vocab"),
+        (words, "--dictionary requires --sentencepiece-model or --bert-vocab"),
+    ):
+        assert prepare(mlm_text, [*argv, *options, "--force"]) == 1
+        assert told in capsys.readouterr().err
+
+
 @pytest.mark.full
 def test_a_tiny_roberta_goes_from_shard_to_shard(corpus: Path, tmp_path: Path) -> None:
     flags = f"{TINY} --task masked_lm --criterion masked_lm --tokens-per-sample 64 --max-epoch 3"
