@@ -185,7 +185,8 @@ def run(args: argparse.Namespace) -> None:
     if args.tokenise:
         pipeline.tokenise(splits)
         kind = "tokens"
-    model = pipeline.learn_sentencepiece(pipeline.paths(kind, "train"), "spm", training)
+    learnt = [*pipeline.paths(kind, "train"), *args.more_text]
+    model = pipeline.learn_sentencepiece(learnt, "spm", training)
     pipeline.apply_sentencepiece(kind, model, splits)
     if documents:
         pipeline.copy_docids(splits)
@@ -209,6 +210,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="lines: PREFIX.LANG and PREFIX.docid; tsv, jsonl: one file for each split; sgm: one "
         "XML file for each split with all languages, or SRC.sgm:REF.sgm, also train.tags.* of "
         "IWSLT (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--more-text",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="further text that SentencePiece learns from, such as that of the corpus on which the "
+        "model is finetuned; it is not binarised",
     )
     parser.add_argument(
         "--columns",

@@ -99,6 +99,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "default is nmt_nfkc: they replace characters such as ½ and ﬁ, so text that is restored "
         "from pieces differs from its original (default: %(default)s)",
     },
+    "--split-digits": {
+        "action": "store_true",
+        "help": "make every digit a piece of its own",
+    },
     "--max-sentence-length": {
         "type": positive,
         "default": LONGEST,
@@ -125,7 +129,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 COMMON = ("--output", "--workers", "--force")
-SENTENCEPIECE = ("--model-type", "--normalization", "--max-sentence-length", "--separator")
+SENTENCEPIECE = (
+    "--model-type",
+    "--normalization",
+    "--split-digits",
+    "--max-sentence-length",
+    "--separator",
+)
 
 
 def add_options(parser: ArgumentParser | _ArgumentGroup, *names: str, **changes: Any) -> None:

@@ -36,6 +36,7 @@ class Training:
     model_type: one of MODEL_TYPES
     normalization: one of NORMALIZATIONS; the model contains it
     max_sentence_length: longer lines are left out, with a warning
+    split_digits: whether every digit is a piece of its own
     """
 
     vocab_size: int
@@ -44,6 +45,7 @@ class Training:
     model_type: str = MODEL_TYPES[0]
     normalization: str = IDENTITY
     max_sentence_length: int = LONGEST
+    split_digits: bool = False
 
     def __post_init__(self) -> None:
         check_least(self, "seed", 0, LARGEST_SEED)
@@ -57,9 +59,10 @@ class Training:
         return Training(**given)
 
     def record(self) -> dict[str, Any]:
-        """The values for the record of a stage; those of 1.0 had no other longest line."""
+        """The values for the record of a stage; 1.0 did not have the last two."""
         values = asdict(self)
-        return values if values.pop("max_sentence_length") == LONGEST else asdict(self)
+        later = {"max_sentence_length": LONGEST, "split_digits": False}
+        return {x: value for x, value in values.items() if later.get(x, ...) != value}
 
 
 def train(
@@ -84,6 +87,7 @@ def train(
                 # With SentencePiece's word-boundary mark, so that the separator is one token.
                 user_defined_symbols=["\u2581" + training.separator],
                 max_sentence_length=training.max_sentence_length,
+                split_digits=training.split_digits,
                 num_threads=1,
                 minloglevel=1,
                 **_rule(training.normalization, Path(folder)),

@@ -61,6 +61,17 @@ def test_one_command(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "or replace it with --force" in message(capsys.readouterr().err)
 
 
+def test_pieces_of_two_corpora_in_lower_case_with_single_digits(mine: Path) -> None:
+    more = mine / "more"
+    more.write_text("Quiz 2024 2024 2024\n" * 9, encoding="utf-8")
+    given = f"--more-text {more} --normalization nmt_nfkc_cf --split-digits --vocab-size 40"
+    assert run(mine, *given.split()) == 0
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(mine / "data/spm.model"))
+    pieces = processor.encode("QUIZ 2024", out_type=str)
+    assert processor.unk_id() not in processor.piece_to_id(pieces)
+    assert "".join(pieces) == "▁quiz▁2024" and [*"2024"] == pieces[-4:]
+
+
 def test_document_ids_that_are_gone_are_not_kept(mine: Path) -> None:
     assert run(mine) == 0
     for path in mine.glob("*.docid"):
