@@ -21,12 +21,15 @@ def rows(recipe: Path) -> list[tuple[Path, list[str]]]:
     """The overrides of each row of the table, with those of the row before for "the same"."""
     found: list[tuple[Path, list[str]]] = []
     column, before = -1, []
-    for line in recipe.read_text(encoding="utf-8").splitlines():
+    text = recipe.read_text(encoding="utf-8")
+    named = dict(re.findall(r"^# (\w+) stands for: (.*(?:\n#   .*)*)", text, re.M))
+    for line in text.splitlines():
         cells = [cell.strip() for cell in line.removeprefix("#").split("|")]
         if "overrides" in cells:
             column = cells.index("overrides")
         elif line.startswith("# |") and column > 0 and not set(cells[column]) <= set("-"):
-            own = OVERRIDE.findall(cells[column])
+            words = [named.get(word, word).replace("\n#", "") for word in cells[column].split()]
+            own = OVERRIDE.findall(" ".join(words))
             before = [*before, *own] if "the same" in cells[column] else own
             if own:
                 found.append((recipe, before))
