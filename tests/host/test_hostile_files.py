@@ -240,6 +240,11 @@ def test_an_archive_without_one_folder(names, tmp_path):
     assert all((found / name).is_file() for name in names) and archive.is_file()
 
 
+def test_neither_a_folder_nor_an_archive():
+    with pytest.raises(MemAttnError, match="nosuch must be a folder, an archive or its address"):
+        file_utils.load_archive_file("nosuch")
+
+
 def test_data_whose_names_a_shell_would_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = "valid.e$(touch ran)n"

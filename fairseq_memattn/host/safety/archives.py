@@ -15,6 +15,7 @@ from fairseq_memattn.archive_limits import (
     refuse_special,
     safe_path,
 )
+from fairseq_memattn.errors import MemAttnError
 
 
 class _CheckedArchive(tarfile.TarFile):
@@ -40,20 +41,23 @@ class _CheckedArchive(tarfile.TarFile):
         super().extractall(path, filter="data")
 
 
-def unpack_inside(load: Callable[..., Any], archive_file: str) -> str | None:
+def unpack_inside(load: Callable[..., Any], archive_file: str) -> str:
     """`file_utils.load_archive_file` of archives of plain files that stay within their folder.
 
     fairseq extracts whatever the archive holds, removes the archive, and then moves the folder that
     its names begin with, which may be outside. Here the content is in a folder beside the archive,
-    which stays, or in the one folder in that, and so on. A folder is returned as given; None if
-    there is neither.
+    which stays, or in the one folder in that, and so on. A folder is returned as given.
+
+    Raises MemAttnError if there is neither.
     """
     from fairseq import file_utils
 
     try:
         archive = file_utils.cached_path(archive_file, cache_dir=None)
-    except OSError:
-        return None
+    except OSError as error:
+        raise MemAttnError(
+            f"{archive_file} must be a folder, an archive or its address: {error}"
+        ) from error
     if os.path.isdir(archive):
         return str(archive)
     folder = Path(f"{archive}.extracted-{os.stat(archive).st_mtime_ns}")
