@@ -32,9 +32,10 @@ from harness import (
 )
 from loaded_model import Loaded
 
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, flag
 from fairseq_memattn.tasks import validation
 from fairseq_memattn.tasks.document_translation import check_ensemble
+from fairseq_memattn.tasks.inference.context_generator import check_generation
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
 LONGER = 2  # a translation has at most so many words more than its source
@@ -383,3 +384,9 @@ def test_a_second_part_of_the_training_set_is_not_left_out_in_silence(document_d
         shutil.copy(path, folder / path.name.replace("train", "train1"))
     done = attempt("fairseq-train", folder, *TRANSLATOR, *WINDOWS, "--save-dir", tmp_path)
     assert "has train and train1, but" in done.stderr.splitlines()[-1]
+
+
+def test_a_search_that_does_not_work():
+    for name, value in (("lm_path", "lm.pt"), ("constraints", "ordered"), ("prefix_size", 2)):
+        with pytest.raises(MemAttnError, match=f"{flag(name)} does not work with --task document"):
+            check_generation(Namespace(**{name: value}), 0)

@@ -20,7 +20,10 @@ from fairseq_memattn.errors import MemAttnError, flag
 from fairseq_memattn.host.correctness.lengths import with_limits
 
 EncoderOuts = list[dict[str, Any]]
-REFUSED = ("print_alignment", "replace_unk", "constraints", "match_source_len", "prefix_size")
+REFUSED = (
+    *("print_alignment", "replace_unk", "constraints", "match_source_len", "prefix_size"),
+    "lm_path",
+)
 
 
 class ContextEnsemble(EnsembleModel):
