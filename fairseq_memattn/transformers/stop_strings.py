@@ -21,7 +21,7 @@ class StopStrings(StoppingCriteria):
         self.strings, self.tokenizer = strings, tokenizer
         self.prompt: int | None = None
 
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
         """input_ids: (B beams, T), in the first call the prompt and a token."""
         if self.prompt is None:
             self.prompt = input_ids.shape[1] - 1
