@@ -127,8 +127,14 @@ PATCHES = (
         processes.generate_a_shard,
     ),
     Patch(
+        "fairseq.checkpoint_utils:prune_state_dict",
+        "`--encoder-layers-to-keep` leaves the layers of the other side in place",
+        options.prune_each_side,
+    ),
+    Patch(
         "fairseq.options:parse_args_and_arch",
-        "`--bf16` does not add `--tpu`, with which no GPU would be used",
+        "`--bf16` does not add `--tpu`, with which no GPU would be used; "
+        "`--encoder-layers-to-keep` is text, which fairseq's models split",
         options.keep_gpu,
         reason=PYTHON,
     ),

@@ -63,8 +63,11 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
             # Under YAML the task's options are not among the model's.
             options = getattr(task, "args", None) or task.cfg
             args.max_target_positions = options.max_target_positions or options.tokens_per_sample
+        if kept := getattr(args, "decoder_layers_to_keep", None):
+            args.decoder_layers = len(kept.split(","))
         # fairseq's own builder, asked for no layers, chooses and checks the input embeddings.
-        shell = super().build_model(Namespace(**{**vars(args), "decoder_layers": 0}), task)
+        none = {"decoder_layers": 0, "decoder_layers_to_keep": None}
+        shell = super().build_model(Namespace(**{**vars(args), **none}), task)
         decoder = ABCTransformerDecoder(
             TransformerConfig.from_namespace(args),
             task.target_dictionary,

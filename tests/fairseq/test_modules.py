@@ -466,3 +466,8 @@ def test_half_precision_is_close(options, how, gradients):
     for name, parameter in model.named_parameters():
         error = (parameter.grad.float() - exact_grads[name]).norm()
         assert error < 0.3 * exact_grads[name].norm() + 0.01, name
+
+
+def test_a_language_model_of_which_layers_are_kept():
+    model = language_model(decoder_layers=4, decoder_layers_to_keep="1,3")
+    assert len(model.decoder.layers) == 2

@@ -2,16 +2,19 @@
 
 import errno
 import math
+from argparse import Namespace
 
 import pytest
+from fairseq import checkpoint_utils
+from fairseq import options as fairseq_options
 from harness import PLUGGED, TRANSLATOR, attempt
 from omegaconf import OmegaConf
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness import training
 from fairseq_memattn.host.correctness.options import (
-    check_alignment,
     check_configuration,
+    check_search,
     check_training,
 )
 
@@ -69,19 +72,23 @@ def test_values(part, option, value, message):
         ("interactive", {"post_process": "@@ "}, "--replace-unk does not work with --post-process"),
         ("interactive", {"soft": "soft", "unk": None}, "--print-alignment soft works in"),
         ("generate", {"impl": "raw", "soft": "soft"}, "--print-alignment soft works in"),
+        ("generate", {"constraints": "ordered"}, "--constraints works in fairseq-interactive only"),
+        ("interactive", {"lm_path": "lm.pt"}, "--lm-path works in fairseq-generate only"),
         ("generate", {"impl": "raw", "bpe": None}, ""),
         ("interactive", {"bpe": {}}, ""),
     ],
 )
-def test_alignments(command, options, message):
+def test_searches(command, options, message):
     """--replace-unk asks for them."""
     given = {"impl": "mmap", "bpe": None, "post_process": None, "soft": None, "unk": ""} | options
+    more = {name: options[name] for name in ("constraints", "lm_path") if name in options}
     cfg = OmegaConf.create(
         {
             "generation": {
                 "replace_unk": given["unk"],
                 "print_alignment": given["soft"],
                 "score_reference": False,
+                **more,
             },
             "task": {"dataset_impl": given["impl"]},
             "common_eval": {"post_process": given["post_process"]},
@@ -91,9 +98,9 @@ def test_alignments(command, options, message):
     )
     if message:
         with pytest.raises(MemAttnError, match=message):
-            check_alignment(cfg, command)
+            check_search(cfg, command)
     else:
-        check_alignment(cfg, command)
+        check_search(cfg, command)
         assert cfg.generation.print_alignment == "hard"
 
 
@@ -181,3 +188,30 @@ def test_a_checkpoint_on_a_full_disk(failures, bilingual, tmp_path, monkeypatch)
     else:
         assert done.returncode == 0
         torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["model"]
+
+
+def layers(side, numbers):
+    return {f"{side}.layers.{number}.fc1.weight": f"{side} {number}" for number in numbers}
+
+
+def test_layers_to_keep():
+    """Each side for itself; a checkpoint that has been saved after pruning is left as it is."""
+    whole = layers("encoder", range(3)) | layers("decoder", range(3)) | {"decoder.norm": "norm"}
+    model = Namespace(arch="transformer", encoder_layers_to_keep="0,2", decoder_layers_to_keep=None)
+    pruned = checkpoint_utils.prune_state_dict(whole, model)
+    assert list(pruned.values()) == [
+        *("encoder 0", "encoder 2", "decoder 0", "decoder 1", "decoder 2", "norm")
+    ]
+    kept = layers("encoder", range(2)) | layers("decoder", range(3))
+    assert [*pruned] == [*kept, "decoder.norm"]
+    model = OmegaConf.create({"_name": "transformer_lm", "decoder_layers_to_keep": "1,3"})
+    OmegaConf.set_struct(model, True)
+    saved = layers("decoder", range(2))
+    assert checkpoint_utils.prune_state_dict(saved, model) == saved
+
+
+def test_layers_to_keep_of_a_training():
+    """fairseq's dataclass has a list, and its models split text."""
+    given = "data --arch transformer --encoder-layers-to-keep 0,2".split()
+    parsed = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), given)
+    assert parsed.encoder_layers_to_keep == "0,2"

@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
@@ -40,6 +41,12 @@ LIMITS: dict[Any, dict[str, tuple[float, float]]] = {
 }
 # The metrics that are best where they are highest.
 HIGHEST_IS_BEST = ("accuracy", "bleu", "em", "exact", "exact_match", "f1", "precision", "recall")
+# The options of a search that a command does not read, and the command that does.
+UNREAD = {
+    "generate": ("interactive", ["constraints"]),
+    "interactive": ("generate", ["lm_path", "prefix_size"]),
+}
+LAYERS_TO_KEEP = ("encoder_layers_to_keep", "decoder_layers_to_keep")
 # The commands that only read a model.
 WITH_MODEL = ("generate", "interactive", "validate", "eval_lm")
 
@@ -59,7 +66,7 @@ def check_first(call: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -
         check_training(cfg)
         held = alone(cfg)
     if command in ("generate", "interactive"):
-        check_alignment(cfg, command)
+        check_search(cfg, command)
     if command in WITH_MODEL:
         check_models(cfg, command)
         cfg.dataset.required_batch_size_multiple = 1  # a larger one leaves out the last batch
@@ -67,13 +74,18 @@ def check_first(call: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -
         return call(cfg, *args, **kwargs)
 
 
-def check_alignment(cfg: Any, command: str) -> None:
+def check_search(cfg: Any, command: str) -> None:
     """Adds the --print-alignment that --replace-unk needs.
 
-    Raises MemAttnError for options with which alignments cannot be printed, and for those with
-    which the source has other words than tokens, so that a wrong one would be copied.
+    Raises MemAttnError for options that the command does not read, for those with which alignments
+    cannot be printed, and for those with which the source has other words than tokens, so that a
+    wrong one would be copied.
     """
     search = cfg.generation
+    other, names = UNREAD[command]
+    for name in names:
+        if getattr(search, name, None):
+            raise MemAttnError(f"{flag(name)} works in fairseq-{other} only")
     if search.replace_unk is not None:
         if command == "generate" and getattr(cfg.task, "dataset_impl", None) != "raw":
             raise MemAttnError("--replace-unk needs the text of the data, with --dataset-impl raw")
@@ -116,12 +128,37 @@ def forget_embedding_files(load: Callable[..., Any], path: str, *args: Any, **kw
 def keep_gpu(
     parse: Callable[..., Any], parser: Any, input_args: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """`options.parse_args_and_arch`, where --bf16 does not imply --tpu, and so keeps the GPU."""
+    """`options.parse_args_and_arch`, where --bf16 does not imply --tpu, and so keeps the GPU.
+
+    --encoder-layers-to-keep is text, which fairseq's models split, also where its dataclass has a
+    list.
+    """
     parsed = parse(parser, input_args, *args, **kwargs)
     options = parsed[0] if isinstance(parsed, tuple) else parsed
     if "--tpu" not in (sys.argv if input_args is None else input_args):
         options.tpu = False
+    for name in LAYERS_TO_KEEP:
+        if isinstance(kept := getattr(options, name, None), list):
+            setattr(options, name, ",".join(map(str, kept)))
     return parsed
+
+
+def prune_each_side(prune: Callable[..., Any], state_dict: dict[str, Any], model_cfg: Any) -> Any:
+    """`prune_state_dict`, which keeps the layers of a side for which none are named.
+
+    fairseq leaves them out. It also prunes what a training with the option has saved once more: a
+    side with just as many layers as are named has been pruned.
+    """
+    from omegaconf import DictConfig, open_dict
+
+    kept = {name: getattr(model_cfg, name, None) for name in LAYERS_TO_KEEP}
+    for name, text in kept.items() if any(kept.values()) else ():
+        pattern = re.compile(rf"{name.partition('_')[0]}\..*\blayers\.(\d+)\.")
+        numbers = {found[1] for key in state_dict if (found := pattern.match(key))}
+        if numbers and (not text or len(text.split(",")) == len(numbers)):
+            with open_dict(model_cfg) if isinstance(model_cfg, DictConfig) else nullcontext():
+                setattr(model_cfg, name, ",".join(numbers))
+    return prune(state_dict, model_cfg)
 
 
 def check_configuration(cfg: Any) -> None:
