@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_memattn.evaluation.contrastive_sets.contrapro import WORD
-from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.evaluation.tables import p_text, table
 
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 SEPARATOR = "<eos>"  # between two sentences of a line, in a source or in a translation
@@ -185,7 +185,7 @@ def accuracies_text(entries: Sequence[dict[str, Any]]) -> str:
         for part in PARTS:
             if part in entry:
                 name = f"  {part} {entry[part]}"
-        p = f"{entry['p']:.4f}" if "p" in entry else ""
+        p = p_text(entry["p"]) if "p" in entry else ""
         counts = [str(entry[key]) for key in ("correct", "total")]
         rows.append([entry["system"], name, *counts, f"{entry['accuracy']:.1f} %", p])
     return table(rows, left=2)

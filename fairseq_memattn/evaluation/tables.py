@@ -2,6 +2,13 @@
 
 from collections.abc import Sequence
 
+SMALLEST_P = 0.0001
+
+
+def p_text(p: float) -> str:
+    """A p-value in four digits, which is never 0."""
+    return f"{p:.4f}" if p >= SMALLEST_P else f"<{SMALLEST_P}"
+
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Rows of equal length as aligned text, one line for each row.

@@ -10,6 +10,7 @@ from full import full
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.evaluation.generative import has_form, p_value
+from fairseq_memattn.evaluation.tables import p_text
 
 CTXPRO = corpus("ctxpro-en-de")
 ENTRIES = [
@@ -146,3 +147,9 @@ def test_empty_lines_are_wrong_and_counted(tmp_path, capsys):
     whole = judged(tmp_path, {"text": "weiß\n\ngeht\n"})[0]
     assert (whole["correct"], whole["total"]) == (2, 3)
     assert "1 of 3 lines are empty, first line 2" in capsys.readouterr().err
+
+
+def test_no_p_is_zero():
+    assert [p_text(p) for p in (1.0, 0.00012, 0.0001, 0.00004)] == [
+        *("1.0000", "0.0001", "0.0001", "<0.0001")
+    ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.evaluation.tables import table
+from fairseq_memattn.evaluation.tables import p_text, table
 
 if TYPE_CHECKING:
     from fairseq_memattn.evaluation.breakdown import Breakdown
@@ -27,7 +27,7 @@ def results_text(
             if result.mean is not None:
                 interval = f"{result.mean:.{digits}f} ± {result.ci:.{digits}f}"
             if result.p_value is not None:
-                p = f"{result.p_value:.4f}{'*' if result.p_value < SIGNIFICANT else ' '}"
+                p = f"{p_text(result.p_value)}{'*' if result.p_value < SIGNIFICANT else ' '}"
             rows.append([measure, system, f"{result.score:.{digits}f}", interval, p])
     lines = [table(rows, left=2)]
     if resamples and others:
