@@ -3,7 +3,7 @@
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from fairseq_memattn.evaluation.letters import letters
@@ -14,6 +14,7 @@ from fairseq_memattn.files import read_lines
 HYPOTHESIS = re.compile(r"^H-(\d{1,18})\t[^\t]+\t(.*)$")
 TARGET = re.compile(r"^T-(\d{1,18})\t(.*)$")
 GENERATED = re.compile(r"^[STHDP]-\d+\t")
+SCORED = "'score_reference': True"  # in the options that fairseq-generate prints first
 BOUNDARY = "\u2581"  # SentencePiece's mark at the beginning of a word
 SUBWORD_NMT = re.compile(r"@@(?: |$)")
 
@@ -64,6 +65,10 @@ def _best_hypotheses(path: Path) -> dict[int, str]:
     best: dict[int, str] = {}
     last = -1
     for line in read_lines(path):
+        if not best and SCORED in line:
+            raise ValueError(
+                f"{path} was made with --score-reference: its hypotheses are the references"
+            )
         found = HYPOTHESIS.match(line)
         if found:
             number = int(found[1])
@@ -79,15 +84,36 @@ def _best_hypotheses(path: Path) -> dict[int, str]:
     return best
 
 
-def read_translations(path: Path, expected: int, separator: str | None) -> list[str]:
+def sentences(lines: list[str], expected: int, starts: Collection[int] | None = None) -> list[str]:
+    """The lines, without blank ones between documents if the file has those of `memattn translate`.
+
+    expected: the number of sentences; starts: the first sentence of each document, if it is known
+    """
+    if len(lines) == expected:
+        return lines
+    found: list[str] = []
+    begins = {0}
+    for line in lines:
+        if line.strip():
+            found.append(line)
+        else:
+            begins.add(len(found))
+    fits = starts is None or begins - {expected} == {0, *starts}
+    return found if len(found) == expected and fits else lines
+
+
+def read_translations(
+    path: Path, expected: int, separator: str | None, starts: Collection[int] | None = None
+) -> list[str]:
     """The text of a file: output of fairseq-generate, with SentencePiece pieces joined, or lines.
 
     path: as in `read_column`, whose default is the column hyp
     expected: the number of sentences in the test set; separator: as in `detokenise`
+    starts: as in `sentences`
 
     Raises ValueError as `read_hypotheses`, and for another number of lines.
     """
-    lines = read_column(path, "hyp")
+    lines = sentences(read_column(path, "hyp"), expected, starts)
     if not is_table(path) and any(GENERATED.match(line) for line in lines):
         return detokenise(read_hypotheses(path, expected), separator)
     if len(lines) != expected:

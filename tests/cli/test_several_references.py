@@ -125,12 +125,55 @@ def test_measures_of_documents_use_all_references(folder: Path) -> None:
     assert "nrefs:2" in slide["signature"]
 
 
+def test_a_reference_that_lacks_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """These sentences have the other references, as in sacreBLEU; the signature says so."""
+    text = texts()
+    for name, number in (("A", 3), ("B", 21)):
+        lines = [line if index != number else "" for index, line in enumerate(text[name])]
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+        text[name] = [line or None for line in lines]
+    found = report("--system base --reference A --reference B")
+    metric = sacrebleu.BLEU()
+    expected = metric.corpus_score(text["base"], [text["A"], text["B"]])
+    measured = found["measures"]["BLEU"]
+    assert measured["systems"]["base"]["score"] == pytest.approx(expected.score)
+    assert measured["signature"].split("|")[0] == "nrefs:var"
+    told = capsys.readouterr().err
+    assert "note: --reference B: 1 of 22 lines are empty, first line 22" in told
+    (folder / "B").write_text((folder / "A").read_text())
+    assert main("score --system base --reference A --reference B".split()) == 1
+    assert "--reference A, line 4: there is no reference; 1 of 22" in capsys.readouterr().err
+
+
+def test_blank_lines_between_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `memattn translate` writes, and a reference in the same form."""
+    text = texts()
+    plain = report("--system base --reference A")
+
+    def separated(name: str, width: int) -> None:
+        rows = [line + "\n" * (1 + (not (i + 1) % width)) for i, line in enumerate(text[name])]
+        (folder / name).write_text("\n".join("".join(rows).splitlines()) + "\n")
+
+    separated("base", 4)
+    assert report("--system base --reference A")["measures"] == plain["measures"]
+    ids = report("--system base --reference A --docids ids")["measures"]
+    assert ids["chrF2"] == plain["measures"]["chrF2"]
+    separated("A", 4)
+    assert report("--system base --reference A")["measures"] == plain["measures"]
+    assert report("--system base --reference A --docids ids")["measures"] == ids
+    separated("base", 5)
+    capsys.readouterr()
+    assert main("score --system base --reference A".split()) == 1
+    assert "base has 26 lines, but there are 27 references" in capsys.readouterr().err
+    (folder / "A").write_text("".join(f"{line}\n" for line in text["A"]))
+    assert main("score --system base --reference A --docids ids".split()) == 1
+    assert "base has 26 lines, but there are 22 references" in capsys.readouterr().err
+
+
 def test_wrong_references(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "short").write_text("a\n")
-    (folder / "empty").write_text("".join(f"{line}\n" for line in [*texts()["B"][:-1], " "]))
     for second, message in (
         ("short", "--reference short has 1 lines, but --reference A has 22"),
-        ("empty", "--reference empty, line 22: there is no reference; 1 of 22 are empty"),
         ("none", "--reference none: there is no such file"),
         ("A", "--reference A is given twice"),
     ):

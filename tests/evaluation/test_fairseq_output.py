@@ -81,6 +81,15 @@ def score(capsys, *args):
     return status, shown.out, shown.err
 
 
+def test_hypotheses_that_are_the_references_are_told(tmp_path, capsys):
+    (tmp_path / "generated").write_text("T-0\ta b\nH-0\t-1\ta b\n")
+    (tmp_path / "reference").write_text("a b\n")
+    options = "--system", tmp_path / "generated", "--reference", tmp_path / "reference"
+    assert "all 1 hypotheses are the references (T-)" in score(capsys, *options)[2]
+    status, _, err = score(capsys, *options, "--separator", "")
+    assert status == 1 and "--separator must be a token without spaces, but is ''" in err
+
+
 def test_windows_are_scored_by_their_last_sentence(tmp_path, capsys):
     generated, reference = tmp_path / "generated", tmp_path / "reference"
     generated.write_text("H-0\t-1\t▁x ▁_eos ▁The ▁cat ▁sat ▁down\nH-1\t-1\t▁A ▁dog ▁ran ▁off\n")
@@ -103,6 +112,11 @@ def test_windows_are_scored_by_their_last_sentence(tmp_path, capsys):
         (b"H-0\t-1\ta\n", b"\n", "has no text"),
         (b"H-0\t-1\ta\n", b"a\n\xff\n", "reference, line 2: not UTF-8 at byte 1"),
         (b"nothing\n", b"a\n", "no line that starts with H-"),
+        (
+            b"{'generation': {'score_reference': True}}\nH-0\t-1\ta\n",
+            b"a\n",
+            "its hypotheses are the references",
+        ),
     ],
 )
 def test_what_cannot_be_scored(tmp_path, capsys, hypotheses, references, message):

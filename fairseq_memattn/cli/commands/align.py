@@ -13,7 +13,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_memattn.cli.scoring.texts import refuse_empty, warn_of_segmentation
+from fairseq_memattn.cli.scoring.texts import (
+    check_separator,
+    refuse_empty,
+    warn_of_segmentation,
+)
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
@@ -131,8 +135,7 @@ def check(args: argparse.Namespace) -> None:
     for option, path in inputs.items():
         if path:
             require_file(option, path, path if option == "--system" else file_of(path))
-    if args.separator is not None and args.separator.split() != [args.separator]:
-        raise ValueError(f"--separator must be a token without spaces, but is {args.separator!r}")
+    check_separator(args.separator)
     check_outputs({"--output": args.output, "--json": args.json}, inputs.values())
 
 

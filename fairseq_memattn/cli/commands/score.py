@@ -6,7 +6,7 @@ with the first one, the baseline, by sacreBLEU's paired bootstrap.
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,7 @@ from fairseq_memattn.cli.scoring.tables import (
     documents_text,
     results_text,
 )
-from fairseq_memattn.cli.scoring.texts import refuse_empty, warn_of_segmentation
+from fairseq_memattn.cli.scoring.texts import check_separator, fill_empty, warn_of_segmentation
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.named_files import named_file
 from fairseq_memattn.cli.shared.options import Options
@@ -32,11 +32,13 @@ from fairseq_memattn.evaluation.document_lines import (
     read_documents,
 )
 from fairseq_memattn.evaluation.fairseq_output import (
+    HYPOTHESIS,
     detokenise,
     read_hypotheses,
     read_targets,
     read_translations,
     same_letters,
+    sentences,
 )
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
@@ -149,18 +151,23 @@ def run(args: argparse.Namespace) -> None:
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
     check_memory(bootstrap_resamples(args, len(paths)), len(references))
+    if separates_documents(references, paths.values()):
+        references = [line for line in references if line.strip()]
     count = len(references)
+    documents: list[Document] | None = None
+    docids: dict[str, list[str]] = {}
+    starts = None
+    if args.docids:
+        documents = read_documents(args.docids, args.reference, count)
+        starts = [document.start for document in documents]
     more = {
         path: read_beside("--reference", path, "ref", args, count) for path in args.more_references
     }
-    systems = read_systems(args, paths, len(references))
-    for path in paths.values():
+    systems = read_systems(args, paths, count, starts)
+    for name, path in paths.items():
         warn_of_other_references(args, path, references)
+        warn_of_scored_references(args, path, systems[name])
     sources = read_beside("--source", args.source, "src", args, count) if args.source else []
-    documents: list[Document] | None = None
-    docids: dict[str, list[str]] = {}
-    if args.docids:
-        documents = read_documents(args.docids, args.reference, len(references))
     if documents and args.last_of_documents:
         last = [document.stop - 1 for document in documents]
         systems, more = ({k: [x[i] for i in last] for k, x in y.items()} for y in (systems, more))
@@ -169,24 +176,24 @@ def run(args: argparse.Namespace) -> None:
         documents = [Document(one.name, i, i + 1) for i, one in enumerate(documents)]
     if documents:
         docids = {"docid": docid_of_each_line(documents)}
-    if args.separator:
+    if args.separator is not None:
         for name, lines in systems.items():
             warn_of_uneven_windows(name, lines, references, args.separator)
         systems = {name: last_sentences(lines, args.separator) for name, lines in systems.items()}
         references = last_sentences(references, args.separator)
         more = {path: last_sentences(lines, args.separator) for path, lines in more.items()}
         sources = last_sentences(sources, args.separator)
-    all_references = {args.reference: references, **more}
-    for path, lines in all_references.items():
-        refuse_empty(lines, path)
+    given = {args.reference: references, **more}
+    all_references = fill_empty(given)
+    references, *others = all_references.values()
     named = {f"--reference {path}": lines for path, lines in all_references.items()}
     warn_of_segmentation({**systems, **named})
     warn_of_tokenizer(args, references)
     columns = {**docids, "ref": references}
-    columns |= {f"ref{number}": lines for number, lines in enumerate(more.values(), start=2)}
+    columns |= {f"ref{number}": lines for number, lines in enumerate(others, start=2)}
     columns["hyp"] = next(iter(systems.values()))
     content = columns_text(columns, "hyp", format_of(args.output))
-    scored = score(args, systems, references, sources, documents, [*more.values()])
+    scored = score(args, systems, references, sources, documents, others, given != all_references)
     # First the files: nobody may read what is printed.
     if args.output:
         write_text(args.output, content)
@@ -203,6 +210,7 @@ def check(args: argparse.Namespace) -> None:
         check_least(args, "resamples", 0, LARGEST)
     # sacreBLEU reads 0 as no seed.
     check_least(args, "seed", 1, LARGEST_SEED)
+    check_separator(args.separator)
     if args.comet and not args.source:
         raise ValueError("--comet needs --source")
     document_options.check(args)
@@ -249,13 +257,37 @@ def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
 
 
 def read_systems(
-    args: argparse.Namespace, paths: Mapping[str, Path], expected: int
+    args: argparse.Namespace,
+    paths: Mapping[str, Path],
+    expected: int,
+    starts: Sequence[int] | None = None,
 ) -> dict[str, list[str]]:
     """The hypotheses of each system, as many as there are references."""
     if args.generated:
         ((name, path),) = paths.items()
         return {name: detokenise(read_hypotheses(path, expected), args.separator)}
-    return {name: read_translations(path, expected, args.separator) for name, path in paths.items()}
+    return {
+        name: read_translations(path, expected, args.separator, starts)
+        for name, path in paths.items()
+    }
+
+
+def separates_documents(references: Sequence[str], systems: Iterable[Path]) -> bool:
+    """Whether blank lines of a reference stand between documents.
+
+    Then each system has blank lines at these places, or one sentence for each line of text.
+    """
+    blank = [not line.strip() for line in references]
+    count = blank.count(False)
+    if count == len(blank):
+        return False
+    for path in systems:
+        lines = read_column(path, "hyp")
+        numbers = {found[1] for line in lines if (found := HYPOTHESIS.match(line))}
+        has = len(numbers) or len(lines)
+        if has != count and [not line.strip() for line in lines] != blank:
+            return False
+    return True
 
 
 def warn_of_other_references(
@@ -266,7 +298,8 @@ def warn_of_other_references(
     differing = []
     for number in targets.keys() & set(range(len(references))):
         pair = [targets[number], references[number]]
-        if not same_letters(*(last_sentences(pair, args.separator) if args.separator else pair)):
+        last = pair if args.separator is None else last_sentences(pair, args.separator)
+        if not same_letters(*last):
             differing.append(number)
     if 2 * len(differing) > len(targets):
         print(
@@ -277,11 +310,24 @@ def warn_of_other_references(
         )
 
 
+def warn_of_scored_references(
+    args: argparse.Namespace, path: Path, hypotheses: Sequence[str]
+) -> None:
+    """Print a warning if all hypotheses in output of fairseq-generate are its own references."""
+    targets = read_targets(path, args.separator)
+    if targets and all(hypotheses[number] == text for number, text in targets.items()):
+        print(
+            f"warning: {path}: all {len(targets)} hypotheses are the references (T-), as with "
+            "--score-reference",
+            file=sys.stderr,
+        )
+
+
 def read_beside(
     option: str, path: Path, column: str, args: argparse.Namespace, expected: int
 ) -> list[str]:
-    """The lines of a file that has as many as the reference."""
-    lines = read_column(path, column)
+    """The sentences of a file that has as many as the reference."""
+    lines = sentences(read_column(path, column), expected)
     if len(lines) != expected:
         raise ValueError(
             f"{option} {path} has {len(lines)} lines, but --reference {args.reference} has "
@@ -336,10 +382,12 @@ def score(
     sources: list[str],
     documents: list[Document] | None,
     more_references: list[list[str]],
+    filled: bool = False,
 ) -> Scored:
     """Compute the scores.
 
     systems, references, sources, more_references: line-aligned text
+    filled: whether a reference was empty, so that the number of references varies
     """
     from fairseq_memattn.cli.scoring import breakdowns as score_breakdowns
     from fairseq_memattn.cli.scoring.segment_measures import segment_measures
@@ -351,6 +399,9 @@ def score(
     measures = scores.build_measures(
         systems, references, documents, args.tokenize, args.lowercase, more_references
     )
+    for measure in measures:
+        if filled and measure.name != "d-BLEU":
+            measure.metric.num_refs = -1  # sacreBLEU's signature then has nrefs:var
     texts = ScoredTexts(systems, references, sources, documents or [], more_references)
     shown = []
     if len(systems) == 1:
