@@ -1,5 +1,6 @@
 """`DocumentTranslator.from_pretrained` refuses folders of which some weights are not trained."""
 
+import logging
 import re
 
 import pytest
@@ -68,3 +69,21 @@ def test_weights_that_are_not_trained(change, expected, folder, caplog):
     with pytest.raises(MemAttnError, match=f"^{re.escape(f'{folder}: {expected}')}$"):
         DocumentTranslator.from_pretrained(folder)
     assert "LOAD REPORT" not in caplog.text
+
+
+def test_nothing_is_logged(folder):
+    """Neither of layers that are not sharded, nor a table of weights that are missing."""
+    said = []
+    handler = logging.Handler()
+    handler.emit = said.append
+    log = logging.getLogger("transformers")
+    log.addHandler(handler)
+    try:
+        DocumentTranslator.from_pretrained(folder)
+        path = folder / "model.safetensors"
+        save_file(lacking(load_file(path)), path, {"format": "pt"})
+        with pytest.raises(MemAttnError, match="weights are missing"):
+            DocumentTranslator.from_pretrained(folder)
+    finally:
+        log.removeHandler(handler)
+    assert [record.getMessage() for record in said] == []
