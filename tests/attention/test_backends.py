@@ -139,3 +139,12 @@ def test_blocks_of_threads_end_in_any_order():
     assert common._Forced.name() == "chunked"
     second.__exit__(None, None, None)
     assert common._Forced.name() == before
+
+
+def test_blocks_of_the_same_name_end_as_a_stack():
+    with use_backend("naive"):
+        with use_backend("chunked"):
+            with use_backend("naive"):
+                pass
+            assert common._Forced.name() == "chunked"
+        assert common._Forced.name() == "naive"

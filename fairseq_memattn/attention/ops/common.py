@@ -201,19 +201,27 @@ def _installed(name: str | None) -> str | None:
     return name
 
 
+class _Block:
+    """A block of `use_backend`. Two of the same name are different."""
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+
+
 class _Forced:
     """The name that `use_backend` or MEMATTN_BACKEND forces; None lets the operation choose.
 
-    blocks: the names of those of `use_backend` that have begun and not ended, the last one last.
-        Several threads change it, by `append` and `remove` alone
+    blocks: those of `use_backend` that have begun and not ended, the last one last. Several threads
+        change it, by `append` and `remove` alone
     """
 
     of_environment: str | None = _from_environment()
-    blocks: ClassVar[list[str | None]] = []
+    blocks: ClassVar[list[_Block]] = []
 
     @classmethod
     def name(cls) -> str | None:
-        return [cls.of_environment, *cls.blocks][-1]
+        blocks = [*cls.blocks]
+        return blocks[-1].name if blocks else cls.of_environment
 
 
 @contextmanager
@@ -229,11 +237,12 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name not in NAMES:
         raise ValueError(f"`name` must be one of {', '.join(NAMES)}, but is {name!r} instead.")
-    _Forced.blocks.append(_installed(name))
+    block = _Block(_installed(name))
+    _Forced.blocks.append(block)
     try:
         yield
     finally:
-        _Forced.blocks.remove(name)
+        _Forced.blocks.remove(block)
 
 
 def choose(backends: Mapping[str, F], q: Tensor, slots: int, needs_gradient: bool = False) -> F:
