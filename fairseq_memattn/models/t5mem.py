@@ -16,7 +16,6 @@ from torch import Tensor
 from fairseq_memattn.errors import MemAttnError, check_fields, option, size_option
 from fairseq_memattn.models.abc_config import set_defaults
 from fairseq_memattn.models.t5 import T5, T5Config
-from fairseq_memattn.modules.abc_layers import check_dictionary
 from fairseq_memattn.modules.t5_stacks import T5Decoder, T5MemEncoder, memory_decoder
 from fairseq_memattn.networks.t5mem_encoder import (
     QUERIES,
@@ -156,28 +155,6 @@ class T5Mem(T5):
         )
         out: tuple[Tensor, dict[str, Any]] = self.decoder(prev_output_tokens, encoded, **options)
         return out
-
-    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq's hook, called before a checkpoint is loaded.
-
-        Raises MemAttnError for a checkpoint of another design or of other sizes.
-        """
-        super().upgrade_state_dict_named(state_dict, name)
-        for side in ("encoder", "decoder"):
-            check_dictionary(getattr(self, side), state_dict, side)
-        own = self.state_dict()
-        for key in sorted(own.keys() | state_dict.keys()):
-            given, wanted = _shape(state_dict, key), _shape(own, key)
-            if given != wanted:
-                raise MemAttnError(
-                    "the checkpoint was trained with another --arch, --t5mem-slots, "
-                    "--t5mem-sequences, --t5mem-sequence-positions, --t5mem-selector-bias or other "
-                    f"sizes: its {key} is {given}, this model's is {wanted}"
-                )
-
-
-def _shape(weights: dict[str, Tensor], key: str) -> str:
-    return " x ".join(map(str, weights[key].shape)) if key in weights else "absent"
 
 
 def base(args: Any) -> None:

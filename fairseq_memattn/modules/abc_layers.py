@@ -137,7 +137,6 @@ class ABCTransformerEncoder(TransformerEncoderBase):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         check_dictionary(self, state_dict, name)
-        _check_controls(self, state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)
 
 
@@ -251,8 +250,6 @@ class ABCTransformerDecoder(TransformerDecoderBase):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         check_dictionary(self, state_dict, name)
-        _check_controls(self, state_dict, name)
-        check_gates(self, state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)
 
 
@@ -350,52 +347,3 @@ def check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> N
         "--task document_translation (which adds a separator) or --sentinels was given only in "
         "training or only now",
     )
-
-
-FLAG_OF_POOL = {
-    "causal_controls": "--abc-causal-slots",
-    "cross_controls": "--abc-cross-slots",
-    "controls": "--abc-encoder-slots",
-}
-
-
-def _check_controls(module: nn.Module, state_dict: dict[str, Tensor], name: str) -> None:
-    """Raises MemAttnError if the checkpoint's controls have other weights or shapes."""
-    for pool_name, flag in FLAG_OF_POOL.items():
-        prefix = f"{name}.{pool_name}."
-        given = {key: tuple(w.shape) for key, w in state_dict.items() if key.startswith(prefix)}
-        pool = getattr(module, pool_name, None)
-        own = {} if pool is None else pool.state_dict(prefix=prefix)
-        wanted = {key: tuple(w.shape) for key, w in own.items()}
-        if given != wanted:
-            raise MemAttnError(
-                f"the checkpoint was trained with another {flag}, --abc-phi-heads, "
-                f"--abc-phi-layers, --arch or maximum length: its control weights are "
-                f"{_described(given)}, "
-                f"this model's are {_described(wanted)}"
-            )
-
-
-def check_gates(module: nn.Module, state_dict: dict[str, Tensor], name: str) -> None:
-    """Raises MemAttnError if a checkpoint has other gates of --stream than the model."""
-    gates = [f"{side}_gates." for side in ("causal", "cross")]
-    prefixes = tuple(f"{name}.{gate}" for gate in gates)
-    given = {key for key in state_dict if key.startswith(prefixes)}
-    own = {f"{name}.{key}" for key in module.state_dict() if key.startswith(tuple(gates))}
-    if given and not own:
-        raise MemAttnError(
-            "the checkpoint was trained with --stream and an --abc-document-gate other than none; "
-            "give the same options now"
-        )
-    if given != own:
-        raise MemAttnError(
-            "the checkpoint was trained without --stream or with another --abc-document-gate; give "
-            "the same options now"
-        )
-
-
-def _described(shapes: dict[str, tuple[int, ...]]) -> str:
-    if not shapes:
-        return "absent (0 slots, or a control without weights)"
-    shape = next(iter(shapes.values()))
-    return f"{len(shapes)} of {' x '.join(map(str, shape))}"

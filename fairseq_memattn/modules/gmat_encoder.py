@@ -152,18 +152,8 @@ class GMATEncoder(gmat.GMATEncoder, FairseqEncoder):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         """fairseq's hook, called before a checkpoint is loaded."""
         check_dictionary(self, state_dict, name)
-        self._check_block(state_dict.get(f"{name}.embed_positions.weight"))
         self._take_memory(state_dict, name)
         return state_dict
-
-    def _check_block(self, weight: Tensor | None) -> None:
-        """Raises MemAttnError for learned positions with another block."""
-        block = self.config.position_block
-        trained = block if weight is None else len(weight) - self.padding_idx - 1
-        if trained != block:
-            raise MemAttnError(
-                f"--gmat-position-block {block} must be {trained}, as in the checkpoint"
-            )
 
     def _take_memory(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Keeps the first M memory vectors. Raises MemAttnError if the checkpoint has fewer."""

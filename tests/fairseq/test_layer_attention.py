@@ -93,9 +93,3 @@ def test_what_needs_one_control():
         model.decoder.read_on(prefix(), {})
     with pytest.raises(MemAttnError, match="with --abc-causal-layers cannot be exported"):
         _control(model.decoder.causal_controls)
-
-
-def test_a_checkpoint_of_other_layers():
-    state = language_model(abc_causal_layers="mlp:4,window:2").state_dict()
-    with pytest.raises(MemAttnError, match="was trained with another --abc-causal-slots"):
-        language_model(abc_causal_layers="mlp:5,window:2").load_state_dict(state)

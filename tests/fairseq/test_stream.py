@@ -31,8 +31,6 @@ from loaded_model import Loaded
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.data.documents.segments import Segment, SegmentDataset, segment_rows
-from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.modules.abc_layers import check_gates
 from fairseq_memattn.tasks.inference.scorer import MemoryScorer, Pair
 
 LONGER = 2  # a translation has at most so many words more than its source
@@ -392,13 +390,3 @@ def test_another_task_than_in_training_ends_in_one_sentence(model, flags, messag
     done = attempt("fairseq-generate", model.data, *PLUGGED, *flags, *checkpoint)
     assert done.returncode != 0
     assert message in done.stderr and "Traceback" not in done.stderr
-
-
-def test_checkpoints_with_other_gates_are_refused(stream_model, loaded):
-    """Those of fairseq-hydra-train, which do not record the options of the task for the model."""
-    weights = torch.load(stream_model.checkpoint)["model"]
-    without = {name: weight for name, weight in weights.items() if "gates" not in name}
-    with pytest.raises(MemAttnError, match="trained without --stream or with another"):
-        loaded.model.decoder.upgrade_state_dict_named(without, "decoder")
-    with pytest.raises(MemAttnError, match="trained with --stream and an --abc-document-gate"):
-        check_gates(torch.nn.Module(), weights, "decoder")
