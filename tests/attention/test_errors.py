@@ -301,7 +301,6 @@ LAYERS = [
     *(
         (partial(RandomFeatures, 2, 4, **wrong), {}, message)
         for wrong, message in (
-            (dict(features=6, kernel="cosine"), "one of gaussian, arccos, but is 'cosine' instead"),
             (dict(features=5), "`features` must be even, .*, but is 5 instead"),
             (dict(features=6, bank_size=1), "`bank_size` must be at least 2, .*, but is 1 instead"),
         )

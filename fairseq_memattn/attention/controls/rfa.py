@@ -15,28 +15,25 @@ from fairseq_memattn.attention.ops.common import accumulation_dtype, full_precis
 
 
 class RandomFeatures(FeatureMap):
-    """Random features whose inner products estimate a kernel of unit queries and keys.
+    """[sin(w_i . x), cos(w_i . x)], i <= F / 2, which estimate a kernel of unit queries and keys.
 
     num_heads: H; head_dim: D; features: F, which is the memory size of the tables in the ABC paper
-    kernel: "gaussian", phi(x) = [sin(w_i . x), cos(w_i . x)], i <= F / 2 (so F is even), or
-        "arccos", phi(x) = [relu(w_i . x)], i <= F
     seed: of the random vectors; layers should differ in it
     bank_size: how many sets of random vectors there are to draw from
 
-    Theirs: both kernels; queries and keys of unit l2 norm, with which the Gaussian kernel is
-    exp(q . k) up to a constant; w = sigma * w~ with w~ drawn from N(0, I) and a sigma (D) learned
-    by each head, 1 at first; a bank of 200 sets of w~ drawn in advance, and other sets out of it
-    at every training update. As in their released code every head has its own set: any in
-    training, and set h for head h in evaluation.
+    Theirs: queries and keys of unit l2 norm, with which the Gaussian kernel is exp(q . k) up to a
+    constant; w = sigma * w~ with w~ drawn from N(0, I) and a sigma (D) learned by each head, 1 at
+    first; a bank of 200 sets of w~ drawn in advance, and other sets out of it at every training
+    update. As in their released code every head has its own set: any in training, and set h for
+    head h in evaluation. Their arc-cosine kernel is not here.
 
-    Ours: a bank for each layer; the caller draws (`draw`); unit norms with "arccos" as well;
-    constant factors, which cancel out; and `floor`. Estimates of the Gaussian kernel can be
-    negative, so that the normaliser of a query can be near 0 or below it. The floor F ** -0.5 is
-    about the cosine of two unrelated feature vectors: an estimate below it is noise. Their code
-    clamps the normaliser at a constant instead, which would also shrink the output while gates
-    near 1 have let in little. Arc-cosine features are not negative and need no floor.
+    Ours: a bank for each layer; the caller draws (`draw`); constant factors, which cancel out; and
+    `floor`. Estimates can be negative, so that the normaliser of a query can be near 0 or below it.
+    The floor F ** -0.5 is about the cosine of two unrelated feature vectors: an estimate below it
+    is noise. Their code clamps the normaliser at a constant instead, which would also shrink the
+    output while gates near 1 have let in little.
 
-    Raises ValueError for another kernel, an odd F for "gaussian" and a bank that is too small.
+    Raises ValueError for an odd F and a bank that is too small.
     """
 
     bank: Tensor
@@ -47,16 +44,11 @@ class RandomFeatures(FeatureMap):
         head_dim: int,
         features: int,
         *,
-        kernel: str = "gaussian",
         seed: int = 0,
         bank_size: int = 200,
     ) -> None:
         super().__init__()
-        if kernel not in ("gaussian", "arccos"):
-            raise ValueError(
-                f"`kernel` must be one of gaussian, arccos, but is {kernel!r} instead."
-            )
-        if kernel == "gaussian" and features % 2:
+        if features % 2:
             raise ValueError(
                 "`features` must be even, a sine and a cosine for each random vector, "
                 f"but is {features} instead."
@@ -66,11 +58,10 @@ class RandomFeatures(FeatureMap):
                 f"`bank_size` must be at least {num_heads}, a set for every head, "
                 f"but is {bank_size} instead."
             )
-        self.feature_size, self.num_heads, self.kernel = features, num_heads, kernel
-        self.floor = features**-0.5 if kernel == "gaussian" else 0.0
-        samples = features // 2 if kernel == "gaussian" else features
+        self.feature_size, self.num_heads = features, num_heads
+        self.floor = features**-0.5
         generator = torch.Generator().manual_seed(seed)
-        size = (bank_size, samples, head_dim)
+        size = (bank_size, features // 2, head_dim)
         bank = torch.randn(size, generator=generator, device="cpu")
         self.register_buffer("bank", bank.to(torch.get_default_device()))
         self.sigma = nn.Parameter(torch.ones(num_heads, 1, head_dim))
@@ -83,8 +74,7 @@ class RandomFeatures(FeatureMap):
     def forward(self, x: Tensor, is_query: bool, draw: Tensor | None = None) -> Tensor:
         """draw: the set of each head; None takes set h for head h, as in evaluation."""
         sets = self.bank[: self.num_heads] if draw is None else self.bank[draw]
-        function = fourier_features if self.kernel == "gaussian" else arccos_features
-        return function(x, self.sigma * sets)
+        return fourier_features(x, self.sigma * sets)
 
 
 @full_precision
@@ -93,24 +83,10 @@ def fourier_features(x: Tensor, w: Tensor) -> Tensor:
 
     x: (B, H, T, D); w: (H, samples, D). Returns (B, H, T, 2 samples) in float32 or float64.
     """
-    angles = _project(x, w)
-    return torch.cat([angles.sin(), angles.cos()], dim=-1) / math.sqrt(w.shape[1])
-
-
-@full_precision
-def arccos_features(x: Tensor, w: Tensor) -> Tensor:
-    """Features of the arc-cosine kernel of order 1 (Cho and Saul, 2009) for unit x.
-
-    x: (B, H, T, D); w: (H, samples, D). Returns (B, H, T, samples) in float32 or float64.
-    """
-    return _project(x, w).relu() * math.sqrt(2 / w.shape[1])
-
-
-def _project(x: Tensor, w: Tensor) -> Tensor:
     dtype = accumulation_dtype(x)
     # Not a product that broadcasts, which copies w for every row.
-    x = unit_vectors(x.to(dtype))
-    return torch.einsum("bhtd,hfd->bhtf", x, w.to(dtype))
+    angles = torch.einsum("bhtd,hfd->bhtf", unit_vectors(x.to(dtype)), w.to(dtype))
+    return torch.cat([angles.sin(), angles.cos()], dim=-1) / math.sqrt(w.shape[1])
 
 
 class Gate(nn.Module):

@@ -3,8 +3,6 @@
 Loops over positions, everything in float64.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -88,12 +86,3 @@ def recurrent_attention(
 def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
     """exp(-|x - y|^2 / 2), over the last axis."""
     return (-(x - y).square().sum(dim=-1) / 2).exp()
-
-
-def arccos_kernel(x: Tensor, y: Tensor) -> Tensor:
-    """The arc-cosine kernel of order 1, over the last axis (Cho and Saul, 2009, equation 6)."""
-    lengths = x.norm(dim=-1) * y.norm(dim=-1)
-    cosine = (x * y).sum(dim=-1) / lengths
-    angle = cosine.acos()
-    kernel: Tensor = lengths * (angle.sin() + (math.pi - angle) * cosine) / math.pi
-    return kernel
