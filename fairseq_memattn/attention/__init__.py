@@ -16,18 +16,18 @@ from fairseq_memattn.attention.ops.additive import (
     additive_write,
 )
 from fairseq_memattn.attention.ops.common import MemoryState, chosen_backend, use_backend
-from fairseq_memattn.attention.ops.global_memory import (
+from fairseq_memattn.attention.ops.global_memory.chunked import (
     global_memory_attention,
     window_memory_attention,
 )
-from fairseq_memattn.attention.ops.kernel import (
+from fairseq_memattn.attention.ops.kernel.chunked import (
     KernelState,
     kernel_attention,
     kernel_read,
     kernel_step,
     kernel_write,
 )
-from fairseq_memattn.attention.ops.lsh import lsh_buckets, lsh_memory_attention
+from fairseq_memattn.attention.ops.lsh.chunked import lsh_buckets, lsh_memory_attention
 from fairseq_memattn.attention.ops.memory_slots import mem_attention
 from fairseq_memattn.attention.ops.mixture import (
     MixtureState,

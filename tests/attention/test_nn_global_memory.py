@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 from fairseq_memattn.attention.nn import GlobalMemoryAttention
 from fairseq_memattn.attention.ops.global_memory import naive
-from fairseq_memattn.attention.ops.lsh import lsh_buckets
 from fairseq_memattn.attention.ops.lsh import naive as lsh_naive
+from fairseq_memattn.attention.ops.lsh.chunked import lsh_buckets
 from fairseq_memattn.attention.ops.window import Window
 
 KINDS = {

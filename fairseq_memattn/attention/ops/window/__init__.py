@@ -21,7 +21,6 @@ from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_devices,
     check_mask,
-    check_same_dtype,
     check_scale,
     check_shape,
     check_shapes,
@@ -94,7 +93,6 @@ def window_attention(
     check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
     check_devices("k", k.device, global_mask=global_mask)
     check_type("window", window, Window)
-    _check_memory(k, memory)
     if torch.compiler.is_exporting() and memory is None:
         return masked_window_attention(
             *(q, k, v, window),
@@ -113,6 +111,7 @@ def window_attention(
         shared = share(k, v, is_global, causal, max_global)
         visible = packing.real & ~is_global
     if memory is not None:
+        check_shape("memory", memory[1], memory[0].shape)
         shared = share_memory(shared, memory, q.shape[2])
     start = WindowState.of_size(k, v, (reach.left + 1) * window.dilation)
     queue = queue_of(start, k, v, visible, window)
@@ -245,21 +244,6 @@ def _check_inputs(
     check_shapes(q, k, v, k, key_padding_mask)
     check_scale(scale)
     check_causal(q, k)
-
-
-def _check_memory(k: Tensor, memory: tuple[Tensor, Tensor] | None) -> None:
-    if memory is None:
-        return
-    batch, heads, _, width = k.shape
-    check_type("memory", memory, tuple)
-    if len(memory) != 2:
-        raise ValueError(f"`memory` must be keys and values, but has {len(memory)} parts instead.")
-    for part in memory:
-        check_same_dtype(k=k, memory=part)
-        check_devices("k", k.device, memory=part)
-        check_shape("memory", part, (batch, heads, "M", width))
-    keys, values = memory
-    check_shape("memory", values, keys.shape)
 
 
 def _check_state(state: WindowState, k: Tensor, window: Window) -> None:
