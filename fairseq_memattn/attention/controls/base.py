@@ -152,9 +152,7 @@ class Control(nn.Module, ABC):
 
         Reading a memory whose slot m holds the unit vector e_m returns the weights.
         """
-        slots = state.keys.shape[2]
-        units = torch.eye(slots, dtype=state.keys.dtype, device=q.device)
-        units = units.expand(*state.keys.shape[:2], slots, slots)
+        units = units_of(state.keys)
         weights = self.read(q.to(units.dtype), state._replace(values=units))
         return weights * is_written(state.log_mass).unsqueeze(2)
 
@@ -357,10 +355,17 @@ def _float_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
 
+def units_of(x: Tensor) -> Tensor:
+    """The unit vectors (B, H, S, S) of as many dimensions as x (B, H, S, ...) has tokens or slots.
+
+    What an attention with these values returns is its weights.
+    """
+    size = x.shape[2]
+    return torch.eye(size, dtype=x.dtype, device=x.device).expand(*x.shape[:2], -1, -1)
+
+
 def unit_values(size: int, like: Tensor) -> tuple[Tensor, ...]:
     """The unit vectors of `size` dimensions, cut into values as wide as those that are replaced.
-
-    What comes out of an attention to them is its weights.
 
     like: (B, H, *, D), the values that are replaced, or the keys
 

@@ -3,10 +3,9 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes
+from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes, units_of
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.ops.common import omit_padding
 from fairseq_memattn.attention.ops.kernel.chunked import (
@@ -113,10 +112,7 @@ class KernelControl(Control):
         return omit_padding(phi, tokens.key_padding_mask)
 
     def weights(self, q: Tensor, state: KernelState) -> Tensor:
-        size = state.normaliser.shape[2]
-        units = torch.eye(size, dtype=state.values.dtype, device=q.device)
-        units = units.expand(*state.normaliser.shape[:2], -1, -1)
-        return self.read(q, KernelState(units, state.normaliser))
+        return self.read(q, KernelState(units_of(state.values), state.normaliser))
 
     def _log_gate(self, x: Tensor) -> Tensor | None:
         return None if self.gate is None else self.gate(x)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.controls.base import Control, Tokens, positions_of
+from fairseq_memattn.attention.controls.base import Control, Tokens, positions_of, units_of
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl, GlobalOptions
 from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
@@ -134,14 +134,12 @@ class LocalGlobalControl(Control):
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         """phi of the memory after the last token: e_m for the token in slot m."""
-        units = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
-        units = units.expand(*k.shape[:2], -1, -1)
+        units = units_of(k)
         keys: Tensor = self.write(units, units, tokens).keys
         return keys.transpose(2, 3)
 
     def weights(self, q: Tensor, state: LocalGlobalState) -> Tensor:
-        units = torch.eye(self.slots, dtype=state.values.dtype, device=q.device)
-        units = units.expand(*state.keys.shape[:2], -1, -1)
+        units = units_of(state.values)
         return _read(q, state._replace(values=units)) * state.seen[:, None, None]
 
     def _empty(self, k: Tensor, v: Tensor) -> LocalGlobalState:

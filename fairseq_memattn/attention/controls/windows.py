@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.controls.base import Control, Tokens, unit_values
+from fairseq_memattn.attention.controls.base import Control, Tokens, unit_values, units_of
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.window import (
@@ -75,8 +75,7 @@ class WindowControl(Control):
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         """phi of the queue after the last token: e_m for the token in its m-th place."""
-        length = k.shape[2]
-        units = torch.eye(length, dtype=k.dtype, device=k.device).expand(*k.shape[:2], -1, -1)
+        units = units_of(k)
         state = window_write(units, units, self.window, tokens.key_padding_mask)
         return state.keys.transpose(2, 3)
 

@@ -5,16 +5,20 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 
-def lengthen(x: Tensor, missing: int) -> Tensor:
-    """Zeros, or False, after the end of the axis of length."""
-    return pad(x, (0, 0, 0, missing)) if missing else x
+def lengthen(x: Tensor, missing: int, fill: float = 0.0) -> Tensor:
+    """`fill`, zeros or False, after the end of the axis of length."""
+    return pad(x, (0, 0, 0, missing), value=fill) if missing else x
+
+
+def chunked(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
+    """(B, X, T, Y) as (B, X, L, C, Y), with `fill` after the end."""
+    chunks: Tensor = lengthen(x, -x.shape[2] % size, fill).unflatten(2, (-1, size))
+    return chunks
 
 
 def blocks(x: Tensor, size: int) -> Tensor:
     """(B, X, T, Y) as (B, L, X, C, Y), with zeros after the end."""
-    x = lengthen(x, -x.shape[2] % size)
-    cut: Tensor = x.unflatten(2, (-1, size)).transpose(1, 2)
-    return cut
+    return chunked(x, size).transpose(1, 2)
 
 
 def joined(x: Tensor, length: int) -> Tensor:

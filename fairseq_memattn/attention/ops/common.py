@@ -58,10 +58,7 @@ class MemoryState(NamedTuple):
     log_mass: Tensor
 
     def reorder(self, new_order: Tensor) -> "MemoryState":
-        """The states of the hypotheses that survive a beam step.
-
-        new_order: (B',) indices into the batch axis.
-        """
+        """The rows new_order (B',) of the batch, which survive a beam step."""
         return MemoryState(*(tensor.index_select(0, new_order) for tensor in self))
 
     @classmethod

@@ -24,13 +24,7 @@ class KeyValues(NamedTuple):
         )
 
     def reorder(self, new_order: Tensor) -> "KeyValues":
-        """The keys and values of the hypotheses that survive a beam step.
-
-        new_order: (B',) indices into the batch axis.
-        """
-        visible = self.visible
-        return KeyValues(
-            self.keys.index_select(0, new_order),
-            self.values.index_select(0, new_order),
-            None if visible is None else visible.index_select(0, new_order),
-        )
+        """The rows new_order (B',) of the batch, which survive a beam step."""
+        keys, values = (x.index_select(0, new_order) for x in self[:2])
+        visible = None if self.visible is None else self.visible.index_select(0, new_order)
+        return KeyValues(keys, values, visible)

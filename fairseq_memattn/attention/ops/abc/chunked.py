@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from fairseq_memattn.attention.ops.blocks import chunked
 from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, is_written, mass_where
 
 # exp(60) times any sensible activation stays inside float32, and what exp(-60) rounds away is
@@ -281,22 +281,13 @@ class _FactoredAttention(torch.autograd.Function):
         )  # fmt: skip
 
 
-def chunked(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
-    """(B, H, T, X) as (B, H, L, C, X), with `fill` after the end."""
-    missing = -x.shape[2] % chunk
-    if missing:
-        x = pad(x, (0, 0, 0, missing), value=fill)
-    chunks: Tensor = x.unflatten(2, (-1, chunk))
-    return chunks
-
-
 def _flat(x: Tensor) -> Tensor:
     """(B, H, L, C, X) as (B H L, C, X), the layout of batched matrix products."""
     return x.flatten(0, 2)
 
 
 def _unflat(x: Tensor, like: Tensor) -> Tensor:
-    """(B H L, C, X) as (B, H, T, X), without what `_chunked` added."""
+    """(B H L, C, X) as (B, H, T, X), without what `chunked` added."""
     batch, heads, length = like.shape[:3]
     return x.view(batch, heads, -1, x.shape[-1])[:, :, :length]
 

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from fairseq_memattn.attention.ops.abc.chunked import CHUNK_SIZE, chunked
+from fairseq_memattn.attention.ops.abc.chunked import CHUNK_SIZE
+from fairseq_memattn.attention.ops.blocks import chunked
 from fairseq_memattn.attention.ops.checks import (
     check_axes,
     check_causal,
@@ -55,10 +56,7 @@ class KernelState(NamedTuple):
     normaliser: Tensor
 
     def reorder(self, new_order: Tensor) -> "KernelState":
-        """The states of the hypotheses that survive a beam step.
-
-        new_order: (B',) indices into the batch axis.
-        """
+        """The rows new_order (B',) of the batch, which survive a beam step."""
         return KernelState(*(tensor.index_select(0, new_order) for tensor in self))
 
     @classmethod

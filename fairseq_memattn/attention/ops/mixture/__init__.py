@@ -54,10 +54,7 @@ class MixtureState(NamedTuple):
     tokens: Tensor
 
     def reorder(self, new_order: Tensor) -> "MixtureState":
-        """The states of the hypotheses that survive a beam step.
-
-        new_order: (B',) indices into the batch axis.
-        """
+        """The rows new_order (B',) of the batch, which survive a beam step."""
         return MixtureState(*(tensor.index_select(0, new_order) for tensor in self))
 
 
@@ -72,10 +69,7 @@ class SelectorState(NamedTuple):
     absent: Tensor
 
     def reorder(self, new_order: Tensor) -> "SelectorState":
-        """The states of the hypotheses that survive a beam step.
-
-        new_order: (B',) indices into the batch axis.
-        """
+        """The rows new_order (B',) of the batch, which survive a beam step."""
         return SelectorState(*(tensor.index_select(0, new_order) for tensor in self))
 
 

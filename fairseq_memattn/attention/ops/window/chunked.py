@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
+from fairseq_memattn.attention.ops.blocks import blocks, chunked, joined, lengthen, take
 from fairseq_memattn.attention.ops.checks import check_type
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
@@ -76,10 +76,7 @@ class WindowState(NamedTuple):
     tokens: Tensor
 
     def reorder(self, new_order: Tensor) -> "WindowState":
-        """The states of the hypotheses that survive a beam step.
-
-        new_order: (B',) indices into the batch axis.
-        """
+        """The rows new_order (B',) of the batch, which survive a beam step."""
         return WindowState(*(tensor.index_select(0, new_order) for tensor in self))
 
     @classmethod
@@ -244,9 +241,7 @@ def attend(
 
 def _interleave(x: Tensor, phases: int) -> Tensor:
     """(B, X, T, Y) as (B phases, X, T / phases, Y): the tokens of each phase are one sequence."""
-    x = lengthen(x, -x.shape[2] % phases)
-    by_phase: Tensor = x.unflatten(2, (-1, phases)).permute(0, 3, 1, 2, 4)
-    return by_phase.flatten(0, 1)
+    return chunked(x, phases).permute(0, 3, 1, 2, 4).flatten(0, 1)
 
 
 def _attend_in_blocks(
