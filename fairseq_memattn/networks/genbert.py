@@ -137,8 +137,7 @@ def attend(
         dropout_p=attention.drop_rate,
         is_causal=visible is None and x.shape[1] > 1,
     )
-    projected: Tensor = attention.out_proj(attention.joined(out))
-    return projected
+    return attention.join(out)
 
 
 class GenBERTDecoder(nn.Module):

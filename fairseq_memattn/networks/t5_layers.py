@@ -203,30 +203,20 @@ class T5Projections(AttentionDropout):
     def __init__(self, sizes: T5Sizes, source_dim: int | None = None) -> None:
         super().__init__()
         inner, source_dim = sizes.heads * sizes.head_dim, source_dim or sizes.embed_dim
-        self.heads, self.dropout = sizes.heads, sizes.dropout
+        self.num_heads, self.dropout = sizes.heads, sizes.dropout
         self.q_proj = Projection(sizes.embed_dim, inner, (sizes.embed_dim * sizes.head_dim) ** -0.5)
         self.k_proj = Projection(source_dim, inner, source_dim**-0.5)
         self.v_proj = Projection(source_dim, inner, source_dim**-0.5)
         self.out_proj = Projection(inner, sizes.embed_dim, inner**-0.5)
 
-    def split(self, x: Tensor) -> Tensor:
-        """(..., T, H D) as (..., H, T, D)."""
-        heads: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
-        return heads
-
     def keys_and_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
         return self.split(self.k_proj(states)), self.split(self.v_proj(states))
-
-    def joined(self, x: Tensor) -> Tensor:
-        """Heads (..., H, T, D), projected to the attention's output (..., T, E)."""
-        out: Tensor = self.out_proj(x.transpose(-3, -2).flatten(-2))
-        return out
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """softmax(q k^T + mask) v, projected; a boolean mask is True where keys are visible."""
         if mask.is_floating_point():
             mask = mask.to(q.dtype)
-        return self.joined(
+        return self.join(
             scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, dropout_p=self.drop_rate, scale=1.0
             )

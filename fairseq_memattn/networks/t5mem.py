@@ -125,7 +125,7 @@ class T5MemCrossAttention(T5Projections):
         if weights is None:
             weights = selector.select(x, SelectorState(key, absent), bias)
         read = mixture_read(self.split(self.q_proj(x)), weights, memory, dropout=self.drop_rate)
-        return self.joined(read), weights
+        return self.join(read), weights
 
 
 class T5MemDecoder(T5Decoder):

@@ -265,11 +265,9 @@ LAYERS = [
     # A control of another layer
     (abc_layer, dict(control=control("mlp"), slots=5), "`slots` must be the 4 of `control`, but"),
     (shares, dict(control=control("workspace"), causal=True), "WorkspaceControl has no causal"),
-    (shares, dict(control=control("mlp", heads=3)), "must have 1 or 2 heads, but has 3 instead"),
     (shares, dict(control=control("elu")), "layers cannot share ELUControl; give its name"),
     (shares, dict(control=control("mlp"), activation="exp"), "options belong to the name of a"),
     (shares, dict(control=control("mlp"), share_control=True), "`share_control` must be False"),
-    (shares, dict(control=control("mlp"), source_dim=6), "`control` is made for .* 8, .* 6 in"),
     (
         shares,
         dict(control=control("window", kind="encoder"), source_dim=8),

@@ -84,10 +84,7 @@ class LocalGlobalControl(Control):
         if not causal and not self.is_centred:
             return _read(q, self.write(k, v, tokens), dropout)
         return window_attention(
-            q,
-            k,
-            v,
-            self.window,
+            *(q, k, v, self.window),
             causal=causal,
             key_padding_mask=tokens.key_padding_mask,
             global_mask=self.tokens.vectors(k, tokens).any(dim=3).squeeze(1),

@@ -53,10 +53,7 @@ class WindowControl(Control):
             state = window_write(k, v, self.window, tokens.key_padding_mask)
             return window_read(q, state, self.window, dropout=dropout)
         return window_attention(
-            q,
-            k,
-            v,
-            self.window,
+            *(q, k, v, self.window),
             causal=causal,
             key_padding_mask=tokens.key_padding_mask,
             dropout=dropout,

@@ -313,16 +313,6 @@ class ABCAttention(AttentionDropout):
         q, k, v = (self.split(projection) for projection in projections)
         return q, k, v
 
-    def split(self, x: Tensor) -> Tensor:
-        """(B, T, E) as (B, H, T, D)."""
-        heads: Tensor = x.unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2)
-        return heads
-
-    def join(self, heads: Tensor) -> Tensor:
-        """The output projection of (B, H, T, D): (B, T, E)."""
-        out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
-        return out
-
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
         check_batch("x", x, self.embed_dim)
         check_batch("source", source, self.source_dim, key_padding_mask)
@@ -362,15 +352,6 @@ class ABCAttention(AttentionDropout):
             raise ValueError(
                 f"a {name} of causal or cross attention sees the last tokens alone; encoder "
                 "attention needs one of its own."
-            )
-        if control.heads not in (1, self.num_heads):
-            raise ValueError(
-                f"`control` must have 1 or {self.num_heads} heads, but has {control.heads} instead."
-            )
-        if control.embed_dim != self.source_dim:
-            raise ValueError(
-                f"`control` is made for representations of size {control.embed_dim}, but those "
-                f"of this layer have size {self.source_dim} instead."
             )
 
     def extra_repr(self) -> str:

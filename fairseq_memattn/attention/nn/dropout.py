@@ -1,14 +1,16 @@
-"""Dropout of attention weights or writes, a number that is in force in training."""
+"""What the attention layers have in common: heads, and dropout of attention weights or writes."""
 
-from torch import nn
+from torch import Tensor, nn
 
 
 class AttentionDropout(nn.Module):
-    """A base of attentions, whose kernels take the rate.
+    """A base of attentions, whose kernels take the rate of dropout.
 
     dropout: the rate; keeps_dropout: whether evaluation drops too
     """
 
+    out_proj: nn.Linear
+    num_heads: int
     dropout: float
     keeps_dropout = False
 
@@ -16,3 +18,17 @@ class AttentionDropout(nn.Module):
     def drop_rate(self) -> float:
         """The rate that is in force."""
         return self.dropout if self.training or self.keeps_dropout else 0.0
+
+    def split(self, x: Tensor) -> Tensor:
+        """(*, T, E) as (*, H, T, D)."""
+        heads: Tensor = x.unflatten(-1, (self.num_heads, -1))
+        return heads.transpose(-3, -2)
+
+    def joined(self, x: Tensor) -> Tensor:
+        """(*, H, T, D) as (*, T, E)."""
+        return x.transpose(-3, -2).flatten(-2)
+
+    def join(self, x: Tensor) -> Tensor:
+        """The output projection of (*, H, T, D): (*, T, E)."""
+        out: Tensor = self.out_proj(self.joined(x))
+        return out

@@ -5,6 +5,7 @@ equation 3, and section 3.2 for projections of the memory's own.
 """
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -99,31 +100,19 @@ class Sparsity:
 
         Returns the readings of the tokens (B, H, S, D) and of the memory (B, H, M, D).
         """
+        inputs = (*tokens, *memory)
+        options: dict[str, Any] = {"key_padding_mask": key_padding_mask, "dropout": dropout}
         if self.kind == "chunks":
-            return global_memory_attention(
-                *tokens,
-                *memory,
-                chunk_size=self.size,
-                key_padding_mask=key_padding_mask,
-                dropout=dropout,
-            )
+            return global_memory_attention(*inputs, chunk_size=self.size, **options)
         if self.kind == "window":
-            return window_memory_attention(
-                *tokens,
-                *memory,
-                window=Window(2 * self.window + 1),
-                key_padding_mask=key_padding_mask,
-                dropout=dropout,
-            )
+            return window_memory_attention(*inputs, window=Window(2 * self.window + 1), **options)
         return lsh_memory_attention(
-            *tokens,
-            *memory,
+            *inputs,
             chunk_size=self.size,
             rounds=self.rounds,
             buckets=self.buckets,
             generator=None if training else torch.Generator().manual_seed(self.seed),
-            key_padding_mask=key_padding_mask,
-            dropout=dropout,
+            **options,
         )
 
 
@@ -234,14 +223,14 @@ class GlobalMemoryAttention(AttentionDropout):
             out, out_memory = self.sparsity.attend(
                 tokens, (q, k, v), key_padding_mask, dropout, self.training
             )
-            updated_x = self.out_proj(self.joined(out))
+            updated_x = self.join(out)
         else:
             updated_x = self.out_proj(x)  # empty, in the dtype of autocast
             keys = unit_vectors(k) if self.sparsity.kind == "lsh" else k
             out_memory = attend_to_all(q, k[:, :, :0], v[:, :, :0], keys, v, dropout=dropout)
         if self.memory_proj:
             return updated_x, self._updated_memory(x, memory, key_padding_mask, dropout)
-        return updated_x, self.out_proj(self.joined(out_memory))
+        return updated_x, self.join(out_memory)
 
     def _updated_memory(
         self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None, dropout: float
@@ -254,15 +243,6 @@ class GlobalMemoryAttention(AttentionDropout):
         out = attend_to_all(q, k, v, k_memory, v_memory, mask, dropout=dropout)
         updated: Tensor = own.get("o", self.out_proj)(self.joined(out))
         return updated
-
-    def split(self, x: Tensor) -> Tensor:
-        """(B, T, E) as (B, H, T, D)."""
-        heads: Tensor = x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-        return heads
-
-    def joined(self, x: Tensor) -> Tensor:
-        """(B, H, T, D) as (B, T, E)."""
-        return x.transpose(1, 2).flatten(2)
 
     def _check_unused(self, sparsity: Sparsity) -> None:
         used = SPARSITIES[sparsity.kind]

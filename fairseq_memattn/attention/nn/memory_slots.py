@@ -185,27 +185,20 @@ class MemorySlotAttention(AttentionDropout):
     ) -> Tensor:
         """`forward` without its checks, for x (B, K, M + S, E) with the M `slots` first. As x."""
         memory, tokens = x[:, :, :slots], x[:, :, slots:]
-        q = self._split(torch.cat([self.slot_q_proj(memory), self.q_proj(tokens)], dim=2))
+        q = torch.cat([self.slot_q_proj(memory), self.q_proj(tokens)], dim=2)
         out = mem_attention(
-            q,
-            self._split(self.k_proj(x)),
-            self._split(self.v_proj(x)),
+            *(self.split(projected) for projected in (q, self.k_proj(x), self.v_proj(x))),
             slots=slots,
             bias=position_bias,
             key_padding_mask=key_padding_mask,
             dropout=self.drop_rate,
         )
-        joined = out.transpose(2, 3).flatten(3)
+        joined = self.joined(out)
         if self.slot_out_proj is None:
             projected: Tensor = self.out_proj(joined)
             return projected
         memory, tokens = joined[:, :, :slots], joined[:, :, slots:]
         return torch.cat([self.slot_out_proj(memory), self.out_proj(tokens)], dim=2)
-
-    def _split(self, x: Tensor) -> Tensor:
-        """(B, K, T, H D) as (B, K, H, T, D)."""
-        heads: Tensor = x.unflatten(3, (self.num_heads, -1)).transpose(2, 3)
-        return heads
 
     def _check(
         self,

@@ -100,10 +100,7 @@ def window_memory_attention(
     memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
     check_inputs({"q": q, "k": k, "v": v}, memory_tokens, key_padding_mask)
     out = window_attention(
-        q,
-        k,
-        v,
-        window,
+        *(q, k, v, window),
         causal=False,
         key_padding_mask=key_padding_mask,
         scale=scale,
