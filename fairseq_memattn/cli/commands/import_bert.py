@@ -13,13 +13,10 @@ from fairseq_memattn.cli.shared import hf_checkpoint
 from fairseq_memattn.cli.shared.hf_checkpoint import (
     checkpoint,
     dictionary,
-    read_json,
-    read_weights,
-    weight_files,
+    read_model,
+    write_model,
 )
-from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag
-from fairseq_memattn.files import replacing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,19 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    config_file, vocabulary_file = args.folder / "config.json", args.folder / "vocab.txt"
-    files = weight_files(args.folder)
-    outputs = {"--output": args.output, "--dict": args.dict}
-    check_outputs(outputs, [config_file, vocabulary_file, *files])
     from fairseq_memattn.models import hf_bert
     from fairseq_memattn.models.gmat_bert import GMATBert
-    from fairseq_memattn.models.hf_checks import check_sizes
 
-    config = read_json(config_file)
-    model_options = hf_bert.options(config)
+    vocabulary_file = args.folder / "vocab.txt"
+    config, model_options, saved = read_model(args, vocabulary_file, hf_bert)
     vocabulary = pieces(vocabulary_file)
-    saved = read_weights(files)
-    check_sizes(config, hf_bert.sizes(saved))
     names, order = hf_bert.symbols(vocabulary, config["vocab_size"])
     weights, unread = hf_bert.weights(saved, order)
     train_flags = flags(model_options)
@@ -50,14 +40,14 @@ def run(args: argparse.Namespace) -> None:
     # fairseq's BERT initialisation needs real tensors, not those of the meta device.
     task_flags = ["--task", "masked_lm", *train_flags]
     state = checkpoint(GMATBert, task_flags, weights, symbols, device="cpu")
-    write_checkpoint(state, args.output)
-    with replacing(args.dict) as unfinished:
-        dictionary(names).save(str(unfinished))
-    if unread:
-        print(f"left out, as a masked language model does not use them: {', '.join(unread)}")
-    # The tied output projection is not counted twice.
-    count = sum(w.numel() for name, w in weights.items() if name != "encoder.lm_head.weight")
-    print(f"imported {count} weights: {args.output}")
+    write_model(
+        args,
+        state,
+        dictionary(names),
+        "a masked language model",
+        unread,
+        copy="encoder.lm_head.weight",
+    )
     print(f"dictionary of {len(symbols)} symbols, <mask> included: {args.dict}")
     if unnamed := config["vocab_size"] - len(vocabulary):
         print(

@@ -6,24 +6,18 @@ fairseq's commands read both: `fairseq-preprocess --srcdict`, `fairseq-generate 
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairseq_memattn.cli.shared import hf_checkpoint
 from fairseq_memattn.cli.shared.hf_checkpoint import (
     checkpoint,
     dictionary,
-    read_json,
-    read_weights,
-    weight_files,
+    read_model,
+    write_model,
 )
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag
-from fairseq_memattn.files import replacing
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,43 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    config_file = args.folder / "config.json"
     pieces_file = args.sentencepiece_model or args.folder / "spiece.model"
     require_file("--sentencepiece-model", pieces_file)
-    files = weight_files(args.folder)
-    inputs = [config_file, pieces_file, *files]
-    check_outputs({"--output": args.output, "--dict": args.dict}, inputs)
     from fairseq_memattn.models import hf_t5
-    from fairseq_memattn.models.hf_checks import check_sizes
     from fairseq_memattn.models.t5 import T5
 
-    config = read_json(config_file)
-    model_options = hf_t5.options(config)
-    known = pieces(pieces_file)
-    saved = read_weights(files)
-    check_sizes(config, hf_t5.sizes(saved))
-    names = hf_t5.symbols(known, args.extra_ids, config["vocab_size"])
+    config, model_options, saved = read_model(args, pieces_file, hf_t5)
+    symbols = dictionary(hf_t5.symbols(pieces(pieces_file), args.extra_ids, config["vocab_size"]))
     weights, unread = hf_t5.weights(saved)
-    symbols = dictionary(names)
-    task_flags = ["--task", "translation", *flags(model_options).split()]
-    write_checkpoint(checkpoint(T5, task_flags, weights, symbols), args.output)
-    with replacing(args.dict) as unfinished:
-        symbols.save(str(unfinished))
-    report(args, model_options, weights, unread)
-
-
-def report(
-    args: argparse.Namespace,
-    model_options: dict[str, Any],
-    weights: "dict[str, Tensor]",
-    unread: list[str],
-) -> None:
-    count = sum(w.numel() for name, w in weights.items() if name != "decoder.embed_tokens.weight")
-    if unread:
-        print(f"left out, as T5 does not use them: {', '.join(unread)}")
-    print(f"imported {count} weights: {args.output}")
-    print(f"dictionary of {len(weights['encoder.embed_tokens.weight'])} symbols: {args.dict}")
-    print(f"to train it: --finetune-from-model {args.output} {flags(model_options)}")
+    train_flags = flags(model_options)
+    state = checkpoint(T5, ["--task", "translation", *train_flags.split()], weights, symbols)
+    write_model(args, state, symbols, "T5", unread, copy="decoder.embed_tokens.weight")
+    print(f"dictionary of {len(symbols)} symbols: {args.dict}")
+    print(f"to train it: --finetune-from-model {args.output} {train_flags}")
 
 
 def flags(model_options: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn import files
 from fairseq_memattn.cli.shared.models import check_finite
 from fairseq_memattn.cli.shared.options import Options
+from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.host.checkpoints import damaged_entry, forbidden_global
 
 if TYPE_CHECKING:
@@ -29,6 +30,44 @@ def add_arguments(parser: argparse.ArgumentParser, beside: str, text: str) -> No
     )
     add.file("--output", "checkpoint to write", required=True)
     add.file("--dict", f"dictionary to write, for {text}", required=True)
+
+
+def read_model(args: argparse.Namespace, pieces: Path, form: Any) -> tuple[Any, Any, Any]:
+    """The configuration, the options of fairseq's model, and the weights, by transformers' names.
+
+    pieces: the file of the vocabulary; form: the module that converts models of this kind
+    """
+    config_file, files = args.folder / "config.json", weight_files(args.folder)
+    outputs = {"--output": args.output, "--dict": args.dict}
+    check_outputs(outputs, [config_file, pieces, *files])
+    from fairseq_memattn.models.hf_checks import check_sizes
+
+    config = read_json(config_file)
+    options, saved = form.options(config), read_weights(files)
+    check_sizes(config, form.sizes(saved))
+    return config, options, saved
+
+
+def write_model(
+    args: argparse.Namespace,
+    state: dict[str, Any],
+    symbols: Any,
+    model: str,
+    unread: list[str],
+    copy: str,
+) -> None:
+    """Writes the checkpoint and the dictionary, and prints what was converted.
+
+    unread: the weights that the model does not use
+    copy: a weight that is not counted, as it has the values of another
+    """
+    write_checkpoint(state, args.output)
+    with files.replacing(args.dict) as unfinished:
+        symbols.save(str(unfinished))
+    if unread:
+        print(f"left out, as {model} does not use them: {', '.join(unread)}")
+    count = sum(weight.numel() for name, weight in state["model"].items() if name != copy)
+    print(f"imported {count} weights: {args.output}")
 
 
 def weight_files(folder: Path) -> list[Path]:
