@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.inputs import named_file
 
 PAGE = Path(__file__).parents[1] / "slots.html"
 UNIT = 1000  # weights are written in thousandths

@@ -18,3 +18,11 @@ def available_memory() -> int | None:
         return min(found, int(LIMIT.read_text()))
     except (OSError, ValueError):  # no limit
         return found
+
+
+def check_memory(needed: float, message: str) -> None:
+    """Raises ValueError for more bytes than there are. message: with {} for both sizes"""
+    available = available_memory()
+    if available is not None and needed > available:
+        sizes = (f"{size / 1e9:.1f} GB" for size in (needed, available))
+        raise ValueError(message.format(*sizes))

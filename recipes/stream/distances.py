@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.inputs import named_file
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.files import write_text

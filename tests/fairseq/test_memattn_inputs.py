@@ -12,7 +12,7 @@ import torch
 
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.commands.average import average
-from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.inputs import named_file
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.cli.shared.segmentation import segmenter
 from fairseq_memattn.documents.ids import read_docids

@@ -7,22 +7,21 @@ The lines minimise the word edit distance to the reference. `memattn score` and 
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_memattn.cli.scoring.texts import (
+from fairseq_memattn.cli.shared.inputs import (
     check_separator,
     refuse_empty,
+    require_file,
     warn_of_segmentation,
 )
-from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
+from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text, say
 from fairseq_memattn.errors import check_least
-from fairseq_memattn.evaluation.available_memory import available_memory
+from fairseq_memattn.evaluation.available_memory import check_memory
 from fairseq_memattn.evaluation.document_lines import (
     Document,
     docid_of_each_line,
@@ -101,7 +100,10 @@ def run(args: argparse.Namespace) -> None:
         documents = read_documents(args.docids, args.reference, len(references))
     texts = read_outputs(args.system, documents, args.separator)
     sentences = [references[start:stop] for _, start, stop in documents]
-    check_memory(sentences, texts)
+    check_memory(
+        max(map(alignment_memory, sentences, texts)),
+        "the alignment of the largest document takes {} of memory, but {} are available",
+    )
     warn_of_segmentation(
         {
             f"--system {args.system}": [line for text in texts for line in text.split("\n")],
@@ -139,17 +141,6 @@ def check(args: argparse.Namespace) -> None:
     check_outputs({"--output": args.output, "--json": args.json}, inputs.values())
 
 
-def check_memory(sentences: Sequence[Sequence[str]], texts: Sequence[str]) -> None:
-    """Raises ValueError for a document whose alignment takes more memory than there is."""
-    needed = max(map(alignment_memory, sentences, texts))
-    available = available_memory()
-    if available is not None and needed > available:
-        raise ValueError(
-            f"the alignment of the largest document takes {needed / 1e9:.1f} GB of memory, but "
-            f"{available / 1e9:.1f} GB are available"
-        )
-
-
 def report_of(
     documents: Sequence[Document], references: Sequence[str], alignments: Sequence[Alignment]
 ) -> dict[str, Any]:
@@ -184,29 +175,25 @@ def print_report(args: argparse.Namespace, report: dict[str, Any]) -> None:
     rows = report["per_document"]
     empty = [row["document"] for row in rows if len(row["omissions"]) == row["sentences"]]
     if empty:
-        _say(
+        say(
             f"warning: {args.system}: {len(empty)} of {len(rows)} documents are empty, the first "
             f"one is {empty[0]!r}"
         )
     share = report["edits"] / report["words"]
-    _say(
+    say(
         f"{report['sentences']} sentences of {len(rows)} documents; the word edit distance is "
         f"{report['edits']}, {share:.1%} of the reference's {report['words']} words"
     )
-    _say(f"{report['omissions']} sentences have no translation{_lines(rows, 'omissions')}")
-    _say(
+    say(f"{report['omissions']} sentences have no translation{_lines(rows, 'omissions')}")
+    say(
         f"{report['additions']} sentences of the translation have no reference and stay in their "
         f"lines{_lines(rows, 'additions')}"
     )
     if share >= MANY_EDITS:
-        _say(
+        say(
             f"warning: {args.system} has little in common with --reference {args.reference}; are "
             "these translations of the same documents, in the same order and language?"
         )
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def _lines(rows: Sequence[dict[str, Any]], key: str) -> str:

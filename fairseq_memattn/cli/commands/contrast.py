@@ -5,7 +5,6 @@ a file has, instead of a model, it needs neither torch nor fairseq.
 """
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from fairseq_memattn.cli.shared import generated_text, judged_text, models, segmentation
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs, check_outside
+from fairseq_memattn.cli.shared.outputs import check_outputs, check_outside, say
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
 from fairseq_memattn.evaluation.contrastive_sets import read_set
 from fairseq_memattn.evaluation.fairseq_output import read_lines
@@ -163,7 +162,7 @@ def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
                 "judge them one after the other"
             )
         if handled.sentence:
-            print(handled.sentence, file=sys.stderr)
+            say(handled.sentence)
             reports[str(path)] = handled.report
         groups += handled.groups
     return groups, reports
@@ -189,5 +188,5 @@ def _score(
     with tqdm(total=len(pairs), unit=" candidates", disable=None) as bar:
         scores = scorer.score(pairs, bar.update)
     if scorer.dropped:
-        print(f"{scorer.dropped} of {len(pairs)} windows lost context: too long", file=sys.stderr)
+        say(f"{scorer.dropped} of {len(pairs)} windows lost context: too long")
     return [float(tokens.sum()) for tokens in scores]

@@ -1,7 +1,6 @@
 """`memattn cxmi`: how much better a model predicts the references with their context."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from fairseq_memattn.cli.shared import models
 from fairseq_memattn.cli.shared.inputs import refuse_unused
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.files import replacing, write_json
@@ -55,10 +54,9 @@ def run(args: argparse.Namespace) -> None:
     if not loaded.source_context and not loaded.target_context:
         raise ValueError("the model sees no context; give --source-context or --target-context")
     if not getattr(loaded.task.cfg, "sample_context", False):
-        print(
+        say(
             "warning: the model was not trained with --sample-context, so input without context is "
-            "out of distribution, which raises the values",
-            file=sys.stderr,
+            "out of distribution, which raises the values"
         )
     corpus = _Corpus(args, loaded)
     kinds = _kinds(loaded.source_context, loaded.target_context)
@@ -136,7 +134,7 @@ class _Corpus:
             scores = scorer.score(pairs, bar.update)
         self.in_context[source_context, target_context] = scorer.in_context
         if scorer.dropped:
-            print(f"{scorer.dropped} windows lost context: too long", file=sys.stderr)
+            say(f"{scorer.dropped} windows lost context: too long")
         return scores
 
     def words(self, sentence: int) -> list[str]:

@@ -10,7 +10,6 @@ masked language model predicts. It reads only the store of `memattn compress` an
 """
 
 import argparse
-import sys
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_memattn.archive_limits import RefusedArchive, safe_path
 from fairseq_memattn.cli.shared.models import check_paths, checkpoints, load_model, open_checkpoint
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.files import replacing
 from fairseq_memattn.host.installation import require_fairseq
@@ -152,7 +151,7 @@ def check_store(folder: Path, drop: bool) -> None:
         raise ValueError(f"{folder} is not a store: it has no shards")
     found, intact = faults(folder, drop)
     for fault in found:
-        print(fault, file=sys.stderr)
+        say(fault)
     if found and not drop:
         raise ValueError(
             f"{folder}: {intact} records are intact, and {len(found)} records or files, listed "

@@ -26,6 +26,7 @@ from fairseq_memattn.cli.shared.models import (
     open_checkpoint,
 )
 from fairseq_memattn.cli.shared.options import Options
+from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.files import write_json
 
@@ -144,10 +145,9 @@ def write_way_back(
     content = way_back.record(state, model, task, data, names)
     write_json(unfinished / way_back.FILE, content)
     if content["lost"]:
-        print(
+        say(
             "warning: import-transformers cannot read the folder, as transformers' model keeps "
-            f"{', '.join(content['lost'])} in another form",
-            file=sys.stderr,
+            f"{', '.join(content['lost'])} in another form"
         )
 
 

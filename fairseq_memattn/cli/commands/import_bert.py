@@ -5,7 +5,6 @@ memory. fairseq's commands read both models.
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from fairseq_memattn.cli.shared.hf_checkpoint import (
     read_model,
     write_model,
 )
+from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import flag
 
 
@@ -50,10 +50,9 @@ def run(args: argparse.Namespace) -> None:
     )
     print(f"dictionary of {len(symbols)} symbols, <mask> included: {args.dict}")
     if unnamed := config["vocab_size"] - len(vocabulary):
-        print(
+        say(
             f"warning: {unnamed} of the {config['vocab_size']} pieces have no line in vocab.txt; "
-            "unless they are padding, vocab.txt belongs to another model or is incomplete",
-            file=sys.stderr,
+            "unless they are padding, vocab.txt belongs to another model or is incomplete"
         )
     print(f"to train it: --finetune-from-model {args.output} {' '.join(train_flags)}")
 

@@ -10,6 +10,7 @@ from keyword import iskeyword
 from pathlib import Path
 from shlex import quote
 
+from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.files import write_text
 
 TEMPLATES = files("fairseq_memattn") / "templates"
@@ -107,7 +108,7 @@ def check_data(folder: Path, languages: Sequence[str]) -> None:
     if not (folder / "bin").is_dir():
         if any(folder.glob("dict.*.txt")):
             raise ValueError(f"--data must be the folder that {folder} is in, {folder.parent}")
-        print(f"note: {folder} is no folder of `memattn prepare own-corpus` yet", file=sys.stderr)
+        say(f"note: {folder} is no folder of `memattn prepare own-corpus` yet")
         return
     for language in languages:
         if not (folder / "bin" / f"dict.{language}.txt").is_file():

@@ -12,7 +12,6 @@ One of --context-window and --stateful is required.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from copy import deepcopy
@@ -29,7 +28,7 @@ from fairseq_memattn.cli.shared.models import (
     open_checkpoint,
 )
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.files import write_json
@@ -220,11 +219,10 @@ def in_blocks(args: argparse.Namespace, model: Any, task: Any, window: int) -> R
         read += int(batch["net_input"]["src_tokens"].ne(pad).sum())
         losses.add(*block_losses(model, move_to_cuda(batch) if on_gpu else batch, pad))
     if losses.tokens < total_tokens:
-        print(
+        say(
             f"warning: {total_tokens - losses.tokens} of {total_tokens} tokens of {args.subset} "
             "are in no block, as in the training with --sample-break-mode "
-            f"{settings.sample_break_mode}",
-            file=sys.stderr,
+            f"{settings.sample_break_mode}"
         )
     return result(f"context {window}", losses, read, start)
 
@@ -258,10 +256,9 @@ def check_blocks(args: argparse.Namespace, model: Any, sizes: Any, window: int) 
             f"--tokens-per-sample: a block may have at most the {limit} positions of the model, "
             f"but one of {args.subset} has {longest + window}"
         )
-    print(
+    say(
         f"warning: the model was trained on blocks of {limit} tokens, but reads blocks of "
-        f"{longest + window}",
-        file=sys.stderr,
+        f"{longest + window}"
     )
 
 
@@ -307,10 +304,9 @@ def as_stream(args: argparse.Namespace, model: Any, task: Any, streams: "Sequenc
 
     trained = task.args.tokens_per_sample
     if args.positions == "continue" and len(streams[-1]) > trained:
-        print(
+        say(
             f"note: the model was trained on blocks of {trained} tokens, but counts positions up "
-            f"to {len(streams[-1])}; --positions restart counts them as in training",
-            file=sys.stderr,
+            f"to {len(streams[-1])}; --positions restart counts them as in training"
         )
     side_by_side = max(1, args.max_tokens // args.tokens_per_sample)
     losses, tokens = LossByPosition(), sum(map(len, streams))

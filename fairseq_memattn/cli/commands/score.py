@@ -5,7 +5,7 @@ with the first one, the baseline, by sacreBLEU's paired bootstrap.
 """
 
 import argparse
-import sys
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,13 +18,17 @@ from fairseq_memattn.cli.scoring.tables import (
     documents_text,
     results_text,
 )
-from fairseq_memattn.cli.scoring.texts import check_separator, fill_empty, warn_of_segmentation
-from fairseq_memattn.cli.shared.inputs import require_file
-from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.inputs import (
+    check_separator,
+    fill_empty,
+    named_file,
+    require_file,
+    warn_of_segmentation,
+)
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
+from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text, say
 from fairseq_memattn.errors import LARGEST, check_least, flag
-from fairseq_memattn.evaluation.available_memory import available_memory
+from fairseq_memattn.evaluation.available_memory import check_memory
 from fairseq_memattn.evaluation.comet_score import import_comet
 from fairseq_memattn.evaluation.document_lines import (
     Document,
@@ -42,12 +46,14 @@ from fairseq_memattn.evaluation.fairseq_output import (
 )
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
-from fairseq_memattn.files import printable, write_json, write_text
+from fairseq_memattn.files import printable, replacing, write_json, write_text
 
 if TYPE_CHECKING:
     from sacrebleu.significance import Result
 
     from fairseq_memattn.evaluation.breakdown import Breakdown
+    from fairseq_memattn.evaluation.document_lines import ScoredTexts
+    from fairseq_memattn.evaluation.scores import Measure
 
 RESAMPLES = 1000
 LARGEST_SEED = 2**32 - 1  # numpy's
@@ -150,7 +156,14 @@ def run(args: argparse.Namespace) -> None:
     references = read_column(args.reference, "ref")
     if not any(line.strip() for line in references):
         raise ValueError(f"--reference {args.reference} has no text")
-    check_memory(bootstrap_resamples(args, len(paths)), len(references))
+    from fairseq_memattn.evaluation.scores import resampling_memory
+
+    resamples = bootstrap_resamples(args, len(paths))
+    work = f"--resamples {resamples} of {len(references)} sentences"
+    check_memory(
+        resampling_memory(len(references), resamples),
+        work + " takes {} of memory, but {} are available",
+    )
     if separates_documents(references, paths.values()):
         references = [line for line in references if line.strip()]
     count = len(references)
@@ -188,7 +201,9 @@ def run(args: argparse.Namespace) -> None:
     references, *others = all_references.values()
     named = {f"--reference {path}": lines for path, lines in all_references.items()}
     warn_of_segmentation({**systems, **named})
-    warn_of_tokenizer(args, references)
+    warning = tokenizer_warning(references, args.tokenize, "--tokenize")
+    if warning:
+        say(f"warning: --reference {args.reference}: {warning}")
     columns = {**docids, "ref": references}
     columns |= {f"ref{number}": lines for number, lines in enumerate(others, start=2)}
     columns["hyp"] = next(iter(systems.values()))
@@ -197,7 +212,10 @@ def run(args: argparse.Namespace) -> None:
     # First the files: nobody may read what is printed.
     if args.output:
         write_text(args.output, content)
-    write_files(args, scored)
+    if args.json:
+        write_json(args.json, scored.report)
+    if args.plot:
+        draw(args.plot, scored.breakdowns)
     print("\n\n".join(scored.tables))
 
 
@@ -302,11 +320,10 @@ def warn_of_other_references(
         if not same_letters(*last):
             differing.append(number)
     if 2 * len(differing) > len(targets):
-        print(
+        say(
             f"warning: {path}: {len(differing)} of {len(targets)} references (T-) differ from "
             f"--reference {args.reference}, first line {min(differing) + 1}; it may be the "
-            "reference of other data",
-            file=sys.stderr,
+            "reference of other data"
         )
 
 
@@ -316,10 +333,9 @@ def warn_of_scored_references(
     """Print a warning if all hypotheses in output of fairseq-generate are its own references."""
     targets = read_targets(path, args.separator)
     if targets and all(hypotheses[number] == text for number, text in targets.items()):
-        print(
+        say(
             f"warning: {path}: all {len(targets)} hypotheses are the references (T-), as with "
-            "--score-reference",
-            file=sys.stderr,
+            "--score-reference"
         )
 
 
@@ -345,10 +361,9 @@ def warn_of_uneven_windows(
         raise ValueError(f"--separator {separator} occurs neither in hypotheses nor in references")
     if sum(counts[1]):
         uneven = sum(one != other for one, other in zip(*counts, strict=True))
-        print(
+        say(
             f"{name}: {uneven} of {len(hypotheses)} hypotheses have another number of {separator} "
-            "than their reference; what follows the last one is scored",
-            file=sys.stderr,
+            "than their reference; what follows the last one is scored"
         )
 
 
@@ -359,12 +374,6 @@ def last_sentences(lines: Sequence[str], separator: str) -> list[str]:
 def last_sentence(line: str, separator: str) -> str:
     """What follows the last separator; the whole line where there is none."""
     return f" {line} ".rpartition(f" {separator} ")[2].strip()
-
-
-def warn_of_tokenizer(args: argparse.Namespace, references: Sequence[str]) -> None:
-    warning = tokenizer_warning(references, args.tokenize, "--tokenize")
-    if warning:
-        print(f"warning: --reference {args.reference}: {warning}", file=sys.stderr)
 
 
 class Scored(NamedTuple):
@@ -384,12 +393,10 @@ def score(
     more_references: list[list[str]],
     filled: bool = False,
 ) -> Scored:
-    """Compute the scores.
+    """The scores of line-aligned texts.
 
-    systems, references, sources, more_references: line-aligned text
     filled: whether a reference was empty, so that the number of references varies
     """
-    from fairseq_memattn.cli.scoring import breakdowns as score_breakdowns
     from fairseq_memattn.cli.scoring.segment_measures import segment_measures
     from fairseq_memattn.cli.scoring.word_measures import word_measures
     from fairseq_memattn.evaluation import scores
@@ -428,21 +435,46 @@ def score(
     if documents is not None and args.per_document:
         report["per_document"] = scores.by_document(measures, texts.all_references, documents)
         shown.append(documents_text(report["per_document"]))
-    breakdowns = score_breakdowns.breakdowns(args, texts, measures)
-    for name, each in breakdowns.items():
+    found = breakdowns(args, texts, measures)
+    for name, each in found.items():
         report[name] = each._asdict()
         shown.append(breakdown_text(each))
-    return Scored(shown, list(breakdowns.values()), report)
+    return Scored(shown, list(found.values()), report)
 
 
-def write_files(args: argparse.Namespace, scored: Scored) -> None:
-    """Write --json and --plot."""
-    if args.json:
-        write_json(args.json, scored.report)
-    if args.plot:
-        from fairseq_memattn.cli.scoring import breakdowns as score_breakdowns
+def breakdowns(
+    args: argparse.Namespace, texts: "ScoredTexts", measures: "Sequence[Measure]"
+) -> "dict[str, Breakdown]":
+    """The scores by position and by length, by the name of the option."""
+    from fairseq_memattn.evaluation import breakdown
+    from fairseq_memattn.evaluation.words import tokenise
 
-        score_breakdowns.plot(args.plot, scored.breakdowns)
+    groups: dict[str, tuple[Any, ...]] = {}
+    if args.positions:
+        numbers = breakdown.positions(texts.documents)
+        groups["positions"] = "sentence of the document", numbers, breakdown.POSITIONS
+    if args.lengths:
+        lines, tokenize = texts.references, args.tokenize
+        if args.lengths == "source":
+            lines = texts.sources
+            tokenize = args.source_tokenize or document_options.SOURCE_TOKENIZE
+        numbers = breakdown.lengths(tokenise(lines, tokenize))
+        groups["lengths"] = f"words of the {args.lengths}", numbers, breakdown.LENGTHS
+    return {
+        option: breakdown.breakdown(name, numbers, limits, measures, texts.all_references)
+        for option, (name, numbers, limits) in groups.items()
+    }
+
+
+def draw(output: Path, breakdowns: "Sequence[Breakdown]") -> None:
+    # matplotlib logs every font that it looks at.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    from fairseq_memattn.evaluation.breakdown import draw_breakdowns
+    from fairseq_memattn.evaluation.fonts import fonts_for
+
+    with fonts_for(breakdowns[0].rows[0]["systems"]), replacing(output) as unfinished:
+        draw_breakdowns(breakdowns, unfinished)
+    print(f"drew {output}")
 
 
 def bootstrap_resamples(args: argparse.Namespace, systems: int) -> int:
@@ -450,18 +482,6 @@ def bootstrap_resamples(args: argparse.Namespace, systems: int) -> int:
     if args.resamples is not None:
         return int(args.resamples)
     return RESAMPLES if systems > 1 else 0
-
-
-def check_memory(resamples: int, sentences: int) -> None:
-    """Raises ValueError for a bootstrap that takes more memory than there is."""
-    from fairseq_memattn.evaluation.scores import resampling_memory
-
-    needed, available = resampling_memory(sentences, resamples), available_memory()
-    if available is not None and needed > available:
-        raise ValueError(
-            f"--resamples {resamples} of {sentences} sentences takes {needed / 1e9:.1f} GB of "
-            f"memory, but {available / 1e9:.1f} GB are available"
-        )
 
 
 def _jsonable(results: "Mapping[str, Result]") -> dict[str, dict[str, float | None]]:

@@ -7,7 +7,6 @@ model with --supporting-facts, of the facts alone and of answers and facts toget
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from itertools import compress
 from pathlib import Path
@@ -22,7 +21,7 @@ from fairseq_memattn.cli.shared.models import (
     open_checkpoint,
 )
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.files import write_json
@@ -116,10 +115,9 @@ def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
     task.load_dataset(subset)
     dataset = task.dataset(subset)
     if dataset.cut:
-        print(
+        say(
             f"warning: {dataset.cut} of {len(dataset.lengths)} questions of {subset} lose their "
-            f"end to the --max-question {task.cfg.max_question} of the training",
-            file=sys.stderr,
+            f"end to the --max-question {task.cfg.max_question} of the training"
         )
     return read_texts(dataset, folder, subset)
 

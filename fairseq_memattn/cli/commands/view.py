@@ -11,7 +11,6 @@ those of the sentences. It is one file, without anything from elsewhere.
 
 import argparse
 import json
-import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from fairseq_memattn.cli.shared import models, segmentation
 from fairseq_memattn.cli.shared.generated_text import SEARCH
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs
+from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.cli.shared.texts import words
 from fairseq_memattn.errors import LARGEST, check_least
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
@@ -200,7 +199,7 @@ def content(
     view = DocumentView(loaded.models[0].eval(), windows, source, target)
     sentences = list(tqdm(view.sentences(), total=len(source), disable=None, leave=False))
     if any(view.dataset.cropped.values()):
-        print(f"windows that lost context, too long: {view.dataset.cropped}", file=sys.stderr)
+        say(f"windows that lost context, too long: {view.dataset.cropped}")
     task = loaded.task
     return {
         "title": args.text.name if args.text else shown_document(args),

@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairseq_memattn.cli.shared.inputs import refuse_unused
-from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.inputs import named_file, refuse_unused
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import LARGEST, check_least, flag
 

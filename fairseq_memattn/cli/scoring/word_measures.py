@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fairseq_memattn.cli.scoring.options import SOURCE_TOKENIZE, alignment_files
-from fairseq_memattn.evaluation.available_memory import available_memory
+from fairseq_memattn.evaluation.available_memory import check_memory
 from fairseq_memattn.evaluation.consistency import (
     cohesion,
     consistency,
@@ -133,12 +133,10 @@ def _estimate_alignments(
     """
     both = [*sources, *sources]
     pairs = {name: [*lines, *words.references] for name, lines in words.systems.items()}
-    needed = max(alignment_memory(both, targets) for targets in pairs.values())
-    available = available_memory()
-    if available is not None and needed > available:
-        raise ValueError(
-            f"--consistency takes {needed / 1e9:.1f} GB of memory to align the words, but "
-            f"{available / 1e9:.1f} GB are available; --alignments takes links of another aligner"
-        )
+    check_memory(
+        max(alignment_memory(both, targets) for targets in pairs.values()),
+        "--consistency takes {} of memory to align the words, but {} are available; --alignments "
+        "takes links of another aligner",
+    )
     links = {name: align_words(both, targets)[: len(sources)] for name, targets in pairs.items()}
     return links, align_words(sources, words.references)

@@ -1,7 +1,6 @@
 """`memattn contrast --generate`: translates the sources of generative sets with their context."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from fairseq_memattn.cli.shared import models, segmentation
 from fairseq_memattn.cli.shared.exported import load_translator
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.options import Options
+from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.generative_sets.ctxpro import (
@@ -161,10 +161,9 @@ def translations(args: argparse.Namespace, examples: Sequence[Example]) -> list[
     found = work(args, examples, search)
     empty = [number for number, sentences in enumerate(found, 1) if not sentences[-1].strip()]
     if empty:
-        print(
+        say(
             f"warning: the translation of {len(empty)} of {len(found)} tested sentences is empty, "
-            f"first example {empty[0]}; ctxpro's rule then judges the sentence before",
-            file=sys.stderr,
+            f"first example {empty[0]}; ctxpro's rule then judges the sentence before"
         )
     pairs = zip(examples, found, strict=True)
     return [example.joined(sentences) for example, sentences in pairs]
@@ -198,10 +197,7 @@ def _with_checkpoints(
     found = translator.translate(documents)
     if translator.cropped:
         count = sum(map(len, documents))
-        print(
-            f"{translator.cropped} of {count} sentences lost source context: too long",
-            file=sys.stderr,
-        )
+        say(f"{translator.cropped} of {count} sentences lost source context: too long")
     pieces = segmentation.pieces_of(args)
     return [
         [post_process(dictionary.string(tokens), pieces) for tokens in sentences]

@@ -5,15 +5,13 @@ fairseq.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli.shared import generated_text, models
-from fairseq_memattn.cli.shared.inputs import require_file
-from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.inputs import named_file, require_file
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.cli.shared.outputs import check_outputs, check_outside, columns_text
+from fairseq_memattn.cli.shared.outputs import check_outputs, check_outside, columns_text, say
 from fairseq_memattn.evaluation.generative import (
     SEPARATOR,
     Example,
@@ -151,16 +149,12 @@ def _read_text(path: Path, examples: Sequence[Example]) -> list[str]:
     if len(empty) == len(lines):
         raise ValueError(f"--translations {path} has no text")
     if empty:
-        print(
+        say(
             f"warning: {path}: {len(empty)} of {len(lines)} lines are empty, first line "
-            f"{empty[0]}; they count as wrong",
-            file=sys.stderr,
+            f"{empty[0]}; they count as wrong"
         )
     pairs = zip(examples, lines, strict=True)
     pronouns = [line for example, line in pairs if example.pronoun is not None]
     if pronouns and not any(SEPARATOR in line for line in pronouns):
-        print(
-            f"{path}: no line of GenPro has {SEPARATOR}, so each line is judged as a whole",
-            file=sys.stderr,
-        )
+        say(f"{path}: no line of GenPro has {SEPARATOR}, so each line is judged as a whole")
     return lines

@@ -2,12 +2,12 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli.shared.options import Options
+from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.host.checkpoints import architecture, check_registered
 from fairseq_memattn.host.correctness.trained_options import other_dictionaries, saved_options
@@ -137,7 +137,7 @@ def open_checkpoint(
     if isinstance(task, DocumentTranslationTask):
         task.adapt_to(ARCH_MODEL_REGISTRY.get(arch))
     for text in other_dictionaries(path, saved_options(path).get("task"), data):
-        print(f"warning: {text}", file=sys.stderr)
+        say(f"warning: {text}")
     return state, task
 
 
@@ -352,10 +352,9 @@ def load(args: argparse.Namespace) -> Loaded:
         sampled = getattr(task.cfg, "sample_context", False)
         known = hasattr(task.cfg, f"{side}_context")
         if known and (wanted > trained or (wanted < trained and not sampled)):
-            print(
+            say(
                 f"warning: the model was trained with {trained} sentences of {side} context, but "
-                f"--{side}-context is {wanted}",
-                file=sys.stderr,
+                f"--{side}-context is {wanted}"
             )
         contexts.append(wanted)
     separator = args.separator or getattr(task.cfg, "context_separator", "_eos")
@@ -455,7 +454,4 @@ class Encoder:
         share = self.unknown / self.tokens
         if share > 0:
             hint = SEGMENTED if share > MANY_UNKNOWN else ""
-            print(
-                f"warning: {share:.1%} of the {name} tokens are unknown to the model{hint}",
-                file=sys.stderr,
-            )
+            say(f"warning: {share:.1%} of the {name} tokens are unknown to the model{hint}")

@@ -1,6 +1,7 @@
 """Checks the paths of output files before a command starts its work, and writes the files."""
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ READ = (
     *("onnx.json", "*.onnx", "*.onnx.data", "shard-*", "*.py"),
     *("encoder.json", "truecase.*.txt"),
 )
+
+
+def say(text: str) -> None:
+    """Prints what is no result."""
+    print(text, file=sys.stderr)
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_memattn.cli.shared.named_files import named_file
+from fairseq_memattn.cli.shared.inputs import named_file
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.evaluation.tables import table

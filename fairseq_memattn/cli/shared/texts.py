@@ -1,7 +1,6 @@
 """Reads the text for `memattn plot`: an example of a binarised subset, or a line of a file."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +9,7 @@ from fairseq_memattn.cli.shared import segmentation
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.models import Encoder
 from fairseq_memattn.cli.shared.options import Options
+from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.evaluation.text_columns import file_of, read_column
 from fairseq_memattn.files import read_lines
@@ -226,10 +226,9 @@ def _encoded(option: str, text: str, dictionary: Any, cut: Callable[[str], str])
     encoder = Encoder(dictionary, cut)
     tokens = encoder(text)
     if encoder.unknown:
-        print(
+        say(
             f"{encoder.unknown} of the {encoder.tokens} tokens of {option} are unknown to the "
-            "model; was it segmented as in training?",
-            file=sys.stderr,
+            "model; was it segmented as in training?"
         )
     return tokens
 
