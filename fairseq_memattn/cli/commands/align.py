@@ -131,7 +131,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for options out of range, missing files and outputs that overwrite one."""
     check_least(args, "boundary_cost", 0, LARGEST_COST)
     inputs = {"--system": args.system, "--reference": args.reference, "--docids": args.docids}
     for option, path in inputs.items():

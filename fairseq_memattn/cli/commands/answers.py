@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check_records(path: Path, records: Sequence[Record]) -> None:
-    """Raises ValueError for questions that cannot be scored."""
     if not records:
         raise ValueError(f"--gold {path} has no questions")
     for record in records:
@@ -81,10 +80,7 @@ def check_records(path: Path, records: Sequence[Record]) -> None:
 
 
 def read_answers(path: Path, records: Sequence[Record]) -> list[str]:
-    """The answer of each record, from JSON by id.
-
-    Raises ValueError for ids that are missing, repeated or unknown.
-    """
+    """The answer of each record, from JSON by id."""
     text = "\n".join(read_lines(path))
     content = parse_json(text, f"--answers {path}", object_pairs_hook=_without_duplicates)
     answers = content.get("answer", content) if isinstance(content, dict) else None
@@ -125,7 +121,6 @@ def official_answers(predictions: Sequence[str], records: Sequence[Record]) -> d
 
 
 def results_text(rules: str, questions: int, empty: int, score: Score) -> str:
-    """A table of one row."""
     numbers = [f"{100 * measure:.3f}" for measure in score]
     header = ["rules", "questions", "empty predictions", "EM", "F1", "precision", "recall"]
     return table([header, [rules, f"{questions}", f"{empty}", *numbers]])

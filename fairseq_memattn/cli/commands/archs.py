@@ -155,7 +155,6 @@ def explained(option: "Option") -> list[str]:
 
 
 def memory(one: "Architecture") -> str:
-    """The numbers of memory slots."""
     return ", ".join(f"{flag(option)} {value}" for option, value in one.slots.items())
 
 

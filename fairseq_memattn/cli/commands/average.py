@@ -66,10 +66,7 @@ def select(
     last_updates: int | None = None,
     upper_bound: int | None = None,
 ) -> list[Path]:
-    """The checkpoint files that the options select.
-
-    Raises ValueError for options that do not go together and for files that do not exist.
-    """
+    """The checkpoint files that the options select."""
     if last_epochs is not None:
         return latest(inputs, "--last-epochs", last_epochs, EPOCH, upper_bound)
     if last_updates is not None:
@@ -89,10 +86,7 @@ def select(
 def latest(
     inputs: Sequence[Path], option: str, n: int, pattern: re.Pattern[str], bound: int | None
 ) -> list[Path]:
-    """The `n` files of the input folder with the highest numbers up to `bound`, lowest first.
-
-    Raises ValueError unless `inputs` is one folder with at least `n` such files.
-    """
+    """The `n` files of the input folder with the highest numbers up to `bound`, lowest first."""
     if n < 1:
         raise ValueError(f"{option} must be at least 1, but is {n}")
     if len(inputs) != 1 or not inputs[0].is_dir():
@@ -113,10 +107,7 @@ def latest(
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """One checkpoint with the means of the weights in `paths`, as the module's docstring says.
-
-    Raises ValueError for checkpoints of different models.
-    """
+    """One checkpoint with the means of the weights in `paths`, as the module's docstring says."""
     sums: dict[str, Tensor] = {}
     newest: dict[str, Any] = {}
     newest_path = paths[0]

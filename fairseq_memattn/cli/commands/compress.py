@@ -71,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for values that do not work, before anything is loaded."""
     check_paths(args.data, args.path, one_model=True, one_folder=True)
     if args.output.exists() and not args.output.is_dir():
         raise ValueError(f"--output {args.output} is a file, not a folder")
@@ -195,10 +194,7 @@ def refuse_other_documents(
 
 
 def limit_of(args: argparse.Namespace, model: Any, task: Any) -> int:
-    """The maximum number of tokens of a record.
-
-    Raises ValueError if the model has fewer positions.
-    """
+    """The maximum number of tokens of a record."""
     trained, positions = task.max_positions(), model.encoder.max_positions()
     trained = trained[0] if isinstance(trained, tuple) else trained
     limit: int = args.max_length or min(trained, positions)

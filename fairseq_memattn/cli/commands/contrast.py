@@ -103,10 +103,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def judge_scores(args: argparse.Namespace) -> None:
-    """Prints the accuracies of the scores in a file.
-
-    Raises ValueError for scores that are not those of the sets.
-    """
+    """Prints the accuracies of the scores in a file."""
     if args.scores is None:
         raise ValueError(
             "give the data and --path of a model, or --scores or --translations without one"

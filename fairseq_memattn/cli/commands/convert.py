@@ -73,9 +73,6 @@ def converted(
     """Makes the checkpoint `state` one of `arch`. Returns the names of the weights that are new.
 
     task: the checkpoint's, as `open_checkpoint` gives it
-
-    Raises ValueError if the architecture lacks a weight of the checkpoint or has it in another
-    shape.
     """
     import torch
     from omegaconf import OmegaConf
@@ -117,7 +114,6 @@ def converted(
 
 
 def built(task: Any, options: Any, what: str) -> Any:
-    """A model. Raises ValueError for options from which none can be built."""
     try:
         return task.build_model(options)
     except UNBUILDABLE as error:
@@ -125,7 +121,6 @@ def built(task: Any, options: Any, what: str) -> Any:
 
 
 def check_kind(old: str, new: str) -> None:
-    """Raises ValueError for an architecture of another kind of model."""
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     if new not in ARCH_MODEL_REGISTRY:

@@ -55,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for values that do not work, before anything is loaded."""
     if not args.store.is_dir():
         raise ValueError(f"{args.store}: there is no such folder")
     if args.drop_damaged and not args.check:
@@ -141,10 +140,7 @@ def check_dictionaries(store: Path, languages: str) -> None:
 
 
 def check_store(folder: Path, drop: bool) -> None:
-    """Prints the errors of damaged records and files, which it removes with `drop`.
-
-    Raises ValueError if there are any without `drop`.
-    """
+    """Prints the errors of damaged records and files, which it removes with `drop`."""
     from fairseq_memattn.compression.store import faults, files, shards
 
     if not files(folder):

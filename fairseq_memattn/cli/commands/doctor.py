@@ -111,7 +111,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def print_patches() -> None:
-    """What the registration of the models replaces in fairseq."""
     from fairseq_memattn.host.patches import table
 
     print("\nReplaced in fairseq, and what for:")
@@ -251,10 +250,7 @@ def layers() -> list[tuple[str, ...]]:
 
 
 def layer(device: str, dtype: str = "float32") -> str:
-    """Compares causal ABC, forward and backward, with its slow form in double precision.
-
-    Raises ArithmeticError where they differ.
-    """
+    """Compares causal ABC, forward and backward, with its slow form in double precision."""
     import torch
 
     from fairseq_memattn.attention import abc_attention, chosen_backend, use_backend
@@ -288,10 +284,7 @@ def causal(attend: Callable[..., Any], inputs: list[Any]) -> list[Any]:
 
 
 def training() -> str:
-    """Trains a small language model on generated text, by fairseq's commands.
-
-    Raises RuntimeError, with the last line that a command printed, where it fails.
-    """
+    """Trains a small language model on generated text, by fairseq's commands."""
     import fairseq_memattn
 
     start, arch = time.perf_counter(), "abc_mlp_transformer_lm"
@@ -311,7 +304,6 @@ def training() -> str:
 
 
 def call(folder: str, command: str, *flags: str) -> None:
-    """Runs a command of fairseq in a folder."""
     argv = [sys.executable, "-m", f"fairseq_cli.{command}", *flags]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
     if done.returncode:

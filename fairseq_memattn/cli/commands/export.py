@@ -152,7 +152,6 @@ def write_way_back(
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for options that do not go together and files that do not exist."""
     check_paths(args.data, args.path, one_model=True)
     if args.check is not None:
         check_least(args, "check", 1, LARGEST)
@@ -167,7 +166,6 @@ def check(args: argparse.Namespace) -> None:
 
 
 def read_scores(paths: list[Path]) -> list[list[str]]:
-    """The rows of --score-file for the model card."""
     from fairseq_memattn.export.model_card import score_rows
     from fairseq_memattn.files import read_json
 

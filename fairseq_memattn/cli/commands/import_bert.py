@@ -58,7 +58,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def flags(model_options: dict[str, Any]) -> list[str]:
-    """The flags of fairseq-train for the model."""
     found = ["--arch", "gmat_bert", "--tokens-per-sample", "512"]
     for name, value in model_options.items():
         found += [flag(name), str(value)]

@@ -62,11 +62,7 @@ def flags(model_options: dict[str, Any]) -> str:
 
 
 def pieces(path: Path) -> list[str]:
-    """The pieces of T5's SentencePiece model.
-
-    Raises ValueError for a file that is not a SentencePiece model, and for other numbers of the
-    special pieces than T5's.
-    """
+    """The pieces of T5's SentencePiece model."""
     import sentencepiece
 
     try:

@@ -82,7 +82,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for a folder with files, and for a name that a control cannot have."""
     if args.folder.exists() and not args.folder.is_dir():
         raise ValueError(f"FOLDER {args.folder} is a file")
     if args.folder.is_dir() and any(args.folder.iterdir()):

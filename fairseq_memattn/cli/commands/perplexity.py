@@ -105,7 +105,6 @@ class Row(NamedTuple):
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for values that do not work, before anything is loaded."""
     if not args.stateful and not args.context_window:
         raise ValueError("give --context-window, --stateful or both")
     for name in ("tokens_per_sample", "max_tokens"):
@@ -263,10 +262,7 @@ def check_blocks(args: argparse.Namespace, model: Any, sizes: Any, window: int) 
 
 
 def read_streams(args: argparse.Namespace, model: Any, task: Any) -> "list[Tensor]":
-    """The tokens of the whole text, or of each document, the shortest first.
-
-    Raises ValueError for a model without a bounded memory, and for a split without text or ids.
-    """
+    """The tokens of the whole text, or of each document, the shortest first."""
     import torch
 
     from fairseq_memattn.documents.ids import read_docids

@@ -147,7 +147,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Raises ValueError for missing files, files that cannot be written and several checkpoints."""
     from fairseq_memattn.evaluation.plots import check_format
 
     if not args.data or not args.path:
@@ -224,10 +223,7 @@ def look(
 
 
 def selects(args: argparse.Namespace, model: Any) -> bool:
-    """Whether the selector is drawn.
-
-    Raises ValueError for --attention selector if the model has none, and for a head of a selector.
-    """
+    """Whether the selector is drawn."""
     wanted = args.attention in (None, SELECTOR)
     if wanted and hasattr(getattr(model, "decoder", None), SELECTOR):
         if args.head not in (0, None):
@@ -257,7 +253,6 @@ def look_at_selection(
 
 
 def finish(args: argparse.Namespace, kind: str, figures: dict[str, Any]) -> None:
-    """Writes the numbers with `--json`, and prints the names of the picture and of the text."""
     if args.json:
         report = {"path": args.path, "text": texts.title(args), "attention": kind, **figures}
         write_json(args.json, report, indent=None)

@@ -220,7 +220,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for options that do not work, alone or together."""
     for option in ("per_document", "last_of_documents"):
         if getattr(args, option) and not args.docids:
             raise ValueError(f"{flag(option)} needs --docids")
@@ -254,7 +253,6 @@ def system_paths(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def check_files(args: argparse.Namespace, systems: Sequence[Path]) -> None:
-    """Raises ValueError for missing inputs and for outputs that cannot be written."""
     if args.output and len(systems) > 1:
         raise ValueError(f"--output takes one system, but {len(systems)} are given")
     inputs = {"--generated" if args.generated else "--system": systems}

@@ -70,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for values that do not work, before anything is loaded."""
     for name in ("n_best", "max_answer", "max_tokens"):
         check_least(args, name, 1, LARGEST)
     outputs = {f"--{name}": getattr(args, name) for name in ("predictions", "nbest", "json")}
@@ -106,7 +105,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def load_texts(task: Any, folder: Path, subset: str) -> "SpanTexts":
-    """Raises ValueError if a file is missing or does not fit the data set."""
     from fairseq_memattn.data.questions.span_finder import read_texts
 
     path = folder / "records" / f"{subset}.jsonl"
@@ -190,7 +188,6 @@ def results_text(
     predictions: Sequence[str],
     rows: dict[str, tuple[int, Score]],
 ) -> str:
-    """A table with a row for each type of question."""
     empty = sum(not text for text in predictions)
     said = f"{len(records)} questions by the rules of {records[0].rules}, {empty} without an answer"
     if not rows:

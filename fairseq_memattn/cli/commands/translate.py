@@ -114,7 +114,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for files and folders that do not exist or would be overwritten."""
     if not args.folder.is_dir():
         raise ValueError(f"{args.folder}: there is no such folder")
     for name in ("input", "docids"):
@@ -166,10 +165,7 @@ def translated(
     options: "SearchOptions",
     path: Path | None,
 ) -> dict[int, str]:
-    """The translation of each line of a document, by its number from 0, in their order.
-
-    Raises MemAttnError, which has the number of the line, for one that cannot be translated.
-    """
+    """The translation of each line of a document, by its number from 0, in their order."""
     from fairseq_memattn.transformers.document_translator import SentenceError
 
     texts = [lines[start:stop] for _, start, stop in documents]

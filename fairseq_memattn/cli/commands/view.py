@@ -77,7 +77,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for flags that do not go together, before anything is loaded."""
     if args.text is None:
         names = ("target", "sentencepiece_model", "subword_nmt")
         refuse_unused(args, names, "is for --text, which is not given")
@@ -99,7 +98,6 @@ def check(args: argparse.Namespace) -> None:
 
 
 def read_lines(args: argparse.Namespace) -> list[list[str]]:
-    """The lines of --text and of --target, if these are given."""
     sides = []
     for name, column in (("text", "src"), ("target", "ref")):
         path = getattr(args, name)
@@ -125,7 +123,6 @@ def read_lines(args: argparse.Namespace) -> list[list[str]]:
 def encoded(
     loaded: models.Loaded, sides: list[list[str]], segment: Any
 ) -> "tuple[list[Tensor], list[Tensor] | None]":
-    """The tokens of the sentences."""
     dictionaries = (loaded.task.source_dictionary, loaded.task.target_dictionary)
     found = []
     for name, lines, dictionary in zip(("source", "target"), sides, dictionaries, strict=False):
@@ -157,7 +154,6 @@ def check_lengths(
     source: "list[Tensor]",
     target: "list[Tensor] | None",
 ) -> None:
-    """Raises ValueError for a sentence of more tokens than the model has positions."""
     limits = loaded.windows(0, 0)
     for name, sentences, most in (
         ("text", source, limits.max_source),
@@ -190,7 +186,6 @@ def content(
     source: "list[Tensor]",
     target: "list[Tensor]",
 ) -> dict[str, Any]:
-    """What the page shows."""
     from tqdm import tqdm
 
     from fairseq_memattn.tasks.inference.view import DocumentView

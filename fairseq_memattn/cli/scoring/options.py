@@ -23,7 +23,6 @@ ONLY_WITH = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of these measures."""
     add = Options(parser.add_argument_group("measures of documents, which need --docids"))
     add.number(
         "--comet-context",
@@ -85,7 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for options that do not work, alone or together."""
     from fairseq_memattn.evaluation.plots import check_format
     from fairseq_memattn.evaluation.scores import build_bleu
 
@@ -117,7 +115,6 @@ def check(args: argparse.Namespace) -> None:
 
 
 def refuse_more_references(args: argparse.Namespace) -> None:
-    """Raises ValueError for options that are of one reference, if there are several."""
     given = [flag(name) for name in ONE_REFERENCE if getattr(args, name)]
     if args.lengths == "reference":
         given.append("--lengths reference")
@@ -128,7 +125,6 @@ def refuse_more_references(args: argparse.Namespace) -> None:
 
 
 def inputs(args: argparse.Namespace) -> dict[str, list[Path]]:
-    """The files that these options name."""
     return {
         "--alignments": [path for _, path in _named_files(args)],
         "--reference-alignments": [args.reference_alignments] if args.reference_alignments else [],
@@ -137,10 +133,7 @@ def inputs(args: argparse.Namespace) -> dict[str, list[Path]]:
 
 
 def alignment_files(args: argparse.Namespace, systems: Iterable[str]) -> dict[str, Path]:
-    """The file of --alignments of each system; empty without the option.
-
-    Raises ValueError for unknown systems, and for systems with several files or none.
-    """
+    """The file of --alignments of each system; empty without the option."""
     names = list(systems)
     files: dict[str, Path] = {}
     for given, path in _named_files(args):

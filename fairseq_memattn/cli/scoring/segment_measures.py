@@ -87,7 +87,6 @@ def _windows(args: argparse.Namespace, texts: ScoredTexts) -> tuple[Slide, list[
 
 
 def _slide(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]:
-    """The mean sentence BLEU and chrF of windows."""
     slide, windows = _windows(args, texts)
     metrics: dict[str, Metric] = {
         "SLIDE-BLEU": build_bleu(args.tokenize, args.lowercase, segments=True),

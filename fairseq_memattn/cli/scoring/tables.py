@@ -57,7 +57,6 @@ def documents_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def breakdown_text(breakdown: "Breakdown") -> str:
-    """A table with a line for each group of sentences."""
     return _rows_text(breakdown.rows, "group", breakdown.name)
 
 

@@ -54,10 +54,7 @@ class Words(NamedTuple):
     stop_words: set[str] | None
 
     def function_words(self, option: str, sentences: Sequence[Sequence[str]]) -> set[str]:
-        """Those of --stop-words, or those of the sentences.
-
-        Raises ValueError, which names the option, if the sentences have no other words.
-        """
+        """Those of --stop-words, or those of the sentences."""
         found = self.stop_words
         if found is None:
             found = function_words(sentences, self.documents)

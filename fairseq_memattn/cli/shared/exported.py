@@ -24,7 +24,6 @@ def load_translator(folder: Path, device: str | None) -> "DocumentTranslator":
 
 
 def device_of(name: str | None) -> "torch.device":
-    """Raises MemAttnError for a device that does not exist."""
     import torch
 
     if name is None:

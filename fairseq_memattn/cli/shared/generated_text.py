@@ -36,7 +36,6 @@ OF_CHECKPOINTS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `--generate`."""
     add = Options(parser.add_argument_group("generative sets, with a model"))
     add.switch(
         "--generate",
@@ -79,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for flags that do not go together, and missing files."""
     if args.data is None:
         missing = "the data and --path of a model, or a folder that `memattn export` has written"
         raise ValueError(f"--generate needs {missing}")
@@ -128,7 +126,6 @@ def _check_sources(args: argparse.Namespace) -> None:
 
 
 def inputs(args: argparse.Namespace) -> list[Path | None]:
-    """The files that the translation reads."""
     checkpoints = models.checkpoints(args.path) if args.path else []
     return [*checkpoints, *(args.sources or ()), args.sentencepiece_model, args.subword_nmt]
 
@@ -208,11 +205,7 @@ def _with_checkpoints(
 def _encoded(
     examples: Sequence[Example], loaded: models.Loaded, encode: models.Encoder
 ) -> "list[list[Tensor]]":
-    """The tokens of each source sentence.
-
-    Raises MemAttnError, which names the example, for a sentence that is too long or has the
-    separator.
-    """
+    """The tokens of each source sentence."""
     most = loaded.windows(loaded.source_context, loaded.target_context).max_source
     dictionary, symbol = loaded.task.source_dictionary, loaded.separator
     separator = dictionary.index(symbol) if symbol in dictionary else None

@@ -71,10 +71,7 @@ def write_model(
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of the weights in a folder.
-
-    Raises ValueError if there are none, and if an index lists a file that does not exist.
-    """
+    """The files of the weights in a folder."""
     for name in FORMATS:
         if (folder / name).is_file():
             return [folder / name]
@@ -106,11 +103,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_weights(files: list[Path]) -> "dict[str, Tensor]":
-    """The weights of all files, by transformers' names.
-
-    Raises ImportError if a format needs a package that is not installed, and ValueError for a file
-    that cannot be read and for weights that are not finite.
-    """
+    """The weights of all files, by transformers' names."""
     import torch
     from tqdm import tqdm
 
@@ -138,7 +131,6 @@ def read_weights(files: list[Path]) -> "dict[str, Tensor]":
 
 
 def load_safetensors(path: Path) -> "dict[str, Tensor]":
-    """The weights of model.safetensors."""
     from safetensors.torch import load_file
 
     weights: dict[str, Tensor] = load_file(path)
@@ -146,7 +138,6 @@ def load_safetensors(path: Path) -> "dict[str, Tensor]":
 
 
 def load_pickled(path: Path) -> "dict[str, Tensor]":
-    """The weights of pytorch_model.bin."""
     import torch
 
     entry = damaged_entry(path)
@@ -177,8 +168,6 @@ def checkpoint(
 
     model: the class of the model
     device: on which the model is built to check the weights; "meta" if the class supports it
-
-    Raises MemAttnError for weights that do not fit the model with these flags.
     """
     import torch
     from fairseq import options
@@ -200,7 +189,6 @@ def checkpoint(
 
 
 def untrained(cfg: Any, weights: "dict[str, Tensor]") -> dict[str, Any]:
-    """A checkpoint with these weights, before the first update."""
     history = {
         "criterion_name": "",
         "optimizer_name": "",

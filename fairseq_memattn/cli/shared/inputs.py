@@ -35,8 +35,6 @@ def named_file(option: str, given: str) -> tuple[str | None, Path]:
     """The name, None where there is none, and the file.
 
     A file that exists, and a path with = after one of its folders, has no name before the =.
-
-    Raises ValueError, which names the option, if either is empty.
     """
     name, equals, path = given.partition("=")
     if file_of(Path(given)).is_file() or ("/" in name and not file_of(Path(path)).is_file()):

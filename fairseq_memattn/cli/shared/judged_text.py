@@ -48,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints and writes the accuracies of all systems."""
     paths = _systems(args.translations or ())
     _check(args, paths)
     sets = _read_sets(args.sets)
@@ -127,7 +126,6 @@ def _systems(given: Sequence[str]) -> Mapping[str, Path]:
 
 
 def _read_sets(paths: Sequence[Path]) -> list[tuple[Path, list[Example]]]:
-    """The examples of each path."""
     sets: list[tuple[Path, list[Example]]] = []
     for path in paths:
         read = read_generative(path)

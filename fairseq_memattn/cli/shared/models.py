@@ -61,12 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> Non
 
 
 def checkpoints(path: str) -> list[Path]:
-    """The files of `--path`."""
     return [Path(part) for part in path.split(":")]
 
 
 def folders(data: str) -> list[Path]:
-    """The folders of the data."""
     return [Path(part) for part in data.split(":")]
 
 
@@ -108,9 +106,6 @@ def open_checkpoint(
     kind: what the model must be, as `kind_of` names it
     compresses: whether the encoder must compress, as with --gmat-compress-after
     overrides: options that replace those of the checkpoint, by name
-
-    Raises ValueError for a model or a task that nothing here has registered, for weights that are
-    not finite, and for a folder that lacks what the task reads.
     """
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
     from fairseq.models import ARCH_MODEL_REGISTRY
@@ -178,7 +173,6 @@ def _model_options(state: dict[str, Any]) -> Mapping[str, Any]:
 
 
 def check_compresses(path: str, state: dict[str, Any]) -> None:
-    """Raises ValueError for a model whose encoder does not compress."""
     if not _model_options(state).get("gmat_compress_after"):
         raise ValueError(
             f"--path {path} (architecture {architecture(state)}) has no compressing encoder; it "
@@ -238,10 +232,7 @@ def _task(settings: Any, data: str) -> Any:
 
 
 def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
-    """The model of a checkpoint from `open_checkpoint`.
-
-    Raises ValueError if the dictionaries of `data` do not fit it, and if it cannot be built.
-    """
+    """The model of a checkpoint from `open_checkpoint`."""
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
     try:
@@ -313,11 +304,7 @@ class Loaded(NamedTuple):
 
 
 def load(args: argparse.Namespace) -> Loaded:
-    """Loads the models of `--path`.
-
-    Raises MemAttnError, a ValueError, for flags that make no sense and checkpoints that do not
-    load.
-    """
+    """Loads the models of `--path`."""
     import fairseq_memattn
 
     fairseq_memattn.register()
@@ -406,10 +393,7 @@ def load(args: argparse.Namespace) -> Loaded:
 
 
 def parallel_split(data: str, subset: str, task: Any) -> "tuple[list[Any], Documents]":
-    """The sentences of both sides of a split, and its documents.
-
-    Raises ValueError for a split that does not exist, or whose .docids file does not fit.
-    """
+    """The sentences of both sides of a split, and its documents."""
     from fairseq.data.data_utils import load_indexed_dataset
 
     from fairseq_memattn.data.documents.splits import split_prefix

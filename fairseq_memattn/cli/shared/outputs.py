@@ -95,8 +95,6 @@ def columns_text(columns: Mapping[str, Sequence[str]], text: str, kind: str) -> 
 
     text: the name of the column that is the content of a plain file
     kind: "text", or "jsonl" or "tsv" with all columns
-
-    Raises ValueError as `table_lines` does.
     """
     lines = columns[text] if kind == "text" else table_lines(columns, kind)
     return "".join(f"{line}\n" for line in lines)

@@ -35,8 +35,6 @@ def named_logs(given: Sequence[str]) -> dict[str, Path]:
     """The files by their names; a file without one has that of its folder.
 
     It has its own where several files are of one folder, and where the folder is the root.
-
-    Raises ValueError for a file that does not exist, and for a name that occurs twice.
     """
     files = [named_file("--training", one) for one in given]
     folders = [path.parent.resolve() for _, path in files]

@@ -12,7 +12,6 @@ from fairseq_memattn.white_space import with_spaces
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `segmenter`."""
     segmentation = Options(parser.add_mutually_exclusive_group())
     segmentation(
         "--sentencepiece-model",
@@ -26,10 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
-    """A function from a sentence to its pieces, separated by spaces.
-
-    Raises ValueError for a file that does not exist or is not a SentencePiece model.
-    """
+    """A function from a sentence to its pieces, separated by spaces."""
     for name in ("sentencepiece_model", "subword_nmt"):
         path = getattr(args, name)
         if path:

@@ -31,7 +31,6 @@ class Line(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that select a text and its segmentation."""
     which = Options(parser.add_mutually_exclusive_group())
     which("--subset", f"split of the data (default: {SUBSET})")
     which.file(
@@ -63,11 +62,7 @@ def origin(args: argparse.Namespace) -> str:
 
 
 def read_line(args: argparse.Namespace) -> Line | None:
-    """The line of `--text` and `--target`; None if the text is from a subset.
-
-    Raises ValueError for flags that do not go together, files that do not exist or have different
-    lengths, an index past their end, and a line without text.
-    """
+    """The line of `--text` and `--target`; None if the text is from a subset."""
     check_least(args, "index", 0)
     if args.text is None:
         names = ("target", "sentencepiece_model", "subword_nmt")
@@ -100,10 +95,7 @@ def _read(option: str, path: Path, default: str) -> list[str]:
 
 
 def of_subset(args: argparse.Namespace, task: Any) -> dict[str, Any]:
-    """The model's input for a text of the subset, as in validation, without padding.
-
-    Raises FileNotFoundError for a subset that does not exist, ValueError for an index past its end.
-    """
+    """The model's input for a text of the subset, as in validation, without padding."""
     subset = args.subset or SUBSET
     task.load_dataset(subset)
     dataset = task.dataset(subset)
@@ -126,8 +118,6 @@ def of_line(
 
     settings: the task's; sides: which of "encoder" and "decoder" the model has
     segment: segments a sentence into the dictionary's pieces
-
-    Raises ValueError for a target that is missing, or that the model does not take.
     """
     import torch
 
