@@ -19,11 +19,13 @@ from fairseq_memattn.evaluation.contrastive import (
 from fairseq_memattn.evaluation.contrastive_sets import (
     SETS,
     ContrastiveSet,
+    direction_of,
     read_contrapro,
     read_set,
     read_voita_flat,
 )
 from fairseq_memattn.evaluation.contrastive_sets.contrapro import replaced_pronoun
+from fairseq_memattn.evaluation.directions import check_direction, pair_in_name
 from fairseq_memattn.evaluation.swapped_groups import exchanged, handle_exchanged
 
 VOITA = corpus("voita-consistency-en-ru") / "consistency_testsets"
@@ -320,6 +322,33 @@ LOPES = [
 def write_lopes(folder, entries=LOPES, **files):
     (folder / "testset-en-fr.json").write_text(json.dumps(entries, ensure_ascii=False))
     return write(folder, LOPES_FILES | files)
+
+
+def test_the_set_of_lopes_et_al_without_its_json(tmp_path):
+    """Its files are called src and trg, but its pronouns are French."""
+    files = {**LOPES_FILES, "sentence_groups.txt": ["0", "2", "4"]}
+    groups = read_set(write(tmp_path, files))
+    assert [each.pronoun for each in groups] == ["il", "elle", "ils"]
+    assert direction_of(tmp_path, groups) == ("en", "fr")
+    assert read_set(tmp_path, "fr") == groups
+    assert direction_of(tmp_path, groups, "de") == (None, "de")
+    assert {each.pronoun for each in read_set(tmp_path, "de")} == {None}
+
+
+def test_a_set_says_its_direction_and_another_one_is_an_error(tmp_path):
+    path = write(tmp_path, {**CONTRAPRO_FILES, "sentence_groups.txt": ["0", "3"]})
+    direction = direction_of(path, read_set(path))
+    for model in (("en_XX", "de_DE"), ("eng_Latn", None), ("src", "tgt"), (None, "de")):
+        check_direction(path, direction, model)
+    with pytest.raises(ValueError, match="is en-de, but the model translates de-en"):
+        check_direction(path, direction, ("de", "en"))
+    with pytest.raises(ValueError, match="is en-de, but --lang is fr"):
+        direction_of(path, read_set(path), "fr")
+    assert pair_in_name(Path("auxiliary.opensubtitles.en-de.test.json")) == ("en", "de")
+    russian = [RUSSIAN, RUSSIAN, EXCHANGED]
+    assert SETS["voita"].direction(path, russian) == ("en", "ru")
+    assert SETS["voita"].direction(path, [EXCHANGED]) == (None, None)
+    assert SETS["disceval"].direction(Path("anaphora.json"), []) == ("en", "fr")
 
 
 def test_the_set_of_lopes_et_al(tmp_path):

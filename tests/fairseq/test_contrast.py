@@ -243,11 +243,19 @@ def test_sentences_without_context_are_not_helped():
         ("contrast", "--sets SET --json MODEL", "would overwrite the input"),
         ("contrast", "--sets SET --source-context -1", "--source-context must be at least 0"),
         ("contrast", "--sets SET --separator ##", "--separator ## is not in the mod"),
+        ("contrast", "--sets GERMAN", "is en-de, but the model translates en-ru"),
         ("cxmi", "--source-context 0 --target-context 0", "the model sees no context"),
     ],
 )
-def test_bad_flags_end_in_one_sentence(command, flags, message, document_model, corpus, capsys):
+def test_bad_flags_end_in_one_sentence(
+    command, flags, message, document_model, corpus, tmp_path, capsys
+):
+    for side, *lines in (("en", "It is.", "It is."), ("de", "Er ist.", "Sie ist.")):
+        (tmp_path / f"set.text.{side}").write_text("".join(f"{line}\n" for line in lines))
+        (tmp_path / f"set.context.{side}").write_text("Oh.\nOh.\n")
+    (tmp_path / "sentence_groups.txt").write_text("0\n")
     paths = {
+        "GERMAN": tmp_path,
         "SET": corpus / "contrast" / "deixis.json",
         "CORPUS": corpus / "contrast",
         "MODEL": document_model.checkpoint,

@@ -15,7 +15,8 @@ from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, check_outside, say
 from fairseq_memattn.evaluation.contrastive import Group, results, results_text, scoring_lines
-from fairseq_memattn.evaluation.contrastive_sets import read_set
+from fairseq_memattn.evaluation.contrastive_sets import direction_of, read_set
+from fairseq_memattn.evaluation.directions import Direction, check_direction
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 from fairseq_memattn.evaluation.swapped_groups import DEFAULT, HANDLINGS, handle_exchanged
 from fairseq_memattn.files import write_json, write_text
@@ -62,7 +63,6 @@ def run(args: argparse.Namespace) -> None:
     if args.translations or args.generate:
         judged_text.run(args)
         return
-    refuse_unused(args, ["lang"], "is for --translations and --generate, which are missing")
     if args.data is None and args.path is None:
         judge_scores(args)
         return
@@ -80,9 +80,11 @@ def run(args: argparse.Namespace) -> None:
     outputs = {"--json": args.json, "--scores": args.scores}
     check_outputs(outputs, inputs)
     check_outside(outputs, {"--sets": args.sets})
-    groups, reports = _read(args)
+    groups, reports, directions = _read(args)
     segment = segmentation.segmenter(args)
     loaded = models.load(args)
+    for path, direction in directions.items():
+        check_direction(path, direction, loaded.languages)
     scores = _score(groups, loaded, segment)
     summary = results(groups, scores)
     # First the files: nobody may read what is printed.
@@ -110,7 +112,7 @@ def judge_scores(args: argparse.Namespace) -> None:
         )
     check_outputs({"--json": args.json}, [*args.sets, args.scores])
     check_outside({"--json": args.json}, {"--sets": args.sets})
-    groups, reports = _read(args)
+    groups, reports, _ = _read(args)
     scores = read_scores(args.scores)
     try:
         summary = results(groups, scores)
@@ -141,8 +143,12 @@ def read_scores(path: Path) -> list[float]:
     return scores
 
 
-def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
+def _read(
+    args: argparse.Namespace,
+) -> tuple[list[Group], dict[str, Any], dict[Path, Direction]]:
+    """The groups of all sets, what was done with exchanged ones, and the languages of each set."""
     groups: list[Group] = []
+    directions: dict[Path, Direction] = {}
     reports = {}
     names = Counter(path.stem for path in args.sets)
     for path in args.sets:
@@ -150,7 +156,9 @@ def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
             raise ValueError(f"--sets: {names[path.stem]} sets have the name {path.stem}")
         if not path.exists():
             raise ValueError(f"--sets {path}: there is no such file")
-        handled = handle_exchanged(read_set(path), args.exchanged)
+        read = read_set(path, args.lang)
+        directions[path] = direction_of(path, read, args.lang)
+        handled = handle_exchanged(read, args.exchanged)
         phenomena = {group.phenomenon for group in handled.groups}
         repeated = sorted(phenomena & {group.phenomenon for group in groups})
         if repeated:
@@ -162,7 +170,7 @@ def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any]]:
             say(handled.sentence)
             reports[str(path)] = handled.report
         groups += handled.groups
-    return groups, reports
+    return groups, reports, directions
 
 
 def _score(

@@ -12,7 +12,9 @@ from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
+from fairseq_memattn.evaluation.directions import check_direction
 from fairseq_memattn.evaluation.generative import Example
+from fairseq_memattn.evaluation.generative_sets import direction_of
 from fairseq_memattn.evaluation.generative_sets.ctxpro import (
     Source,
     sources_of_documents,
@@ -186,6 +188,8 @@ def _with_checkpoints(
 ) -> list[list[str]]:
     segment = segmentation.segmenter(args)
     loaded = models.load(args)
+    for path in args.sets:
+        check_direction(path, direction_of(path, args.lang), loaded.languages)
     from fairseq.data.data_utils import post_process
 
     documents = _encoded(examples, loaded, models.Encoder(loaded.task.source_dictionary, segment))

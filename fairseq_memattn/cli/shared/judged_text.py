@@ -41,8 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--lang",
-        "the language of the text, such as de, by whose rules a line is split into "
-        "sentences; GenPro does not need it",
+        "the language of the translations, such as de: by its rules a line is split into "
+        "sentences (GenPro does not need it), and pronouns are found in a set whose files do not "
+        "name it",
         metavar="LANG",
     )
 
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     paths = _systems(args.translations or ())
     _check(args, paths)
-    sets = _read_sets(args.sets)
+    sets = _read_sets(args.sets, args.lang)
     examples = [example for _, read in sets for example in read]
     split = _splitter(args)
     texts = {name: _read_text(path, examples) for name, path in paths.items()}
@@ -125,10 +126,10 @@ def _systems(given: Sequence[str]) -> Mapping[str, Path]:
     return paths
 
 
-def _read_sets(paths: Sequence[Path]) -> list[tuple[Path, list[Example]]]:
+def _read_sets(paths: Sequence[Path], language: str | None) -> list[tuple[Path, list[Example]]]:
     sets: list[tuple[Path, list[Example]]] = []
     for path in paths:
-        read = read_generative(path)
+        read = read_generative(path, language)
         if read[0].set in {examples[0].set for _, examples in sets}:
             raise ValueError(f"--sets: two sets have the name {read[0].set}")
         sets.append((path, read))

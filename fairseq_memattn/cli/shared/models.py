@@ -268,6 +268,12 @@ class Loaded(NamedTuple):
     streams: bool
 
     @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The names of source and target, if the task has them."""
+        cfg = self.task.cfg
+        return getattr(cfg, "source_lang", None), getattr(cfg, "target_lang", None)
+
+    @property
     def context(self) -> dict[str, Any]:
         """The context that the models see, for a record."""
         if self.streams:

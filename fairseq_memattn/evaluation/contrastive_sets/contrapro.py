@@ -6,17 +6,20 @@ https://github.com/rbawden/Large-contrastive-pronoun-testset-EN-FR
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_memattn.evaluation.contrastive import Group, check_same, read_entries
+from fairseq_memattn.evaluation.directions import Direction
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 # The sentences under test, as the scripts of ContraPro and of Lopes et al. name them.
 TEXTS = ("text", "current")
+# The languages of Lopes et al., whose files do not name them.
+UNNAMED = {"src": "en", "trg": "fr"}
 MAX_DISTANCE = 3  # distances beyond it are one row, as in ContraPro's evaluation
 
 
@@ -37,7 +40,10 @@ def is_contrapro(path: Path) -> bool:
 
 
 def read_contrapro(
-    folder: Path, source_lang: str | None = None, target_lang: str | None = None
+    folder: Path,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    language: str | None = None,
 ) -> list[Group]:
     """The groups of a folder that the script of a set has written, with its JSON or line numbers.
 
@@ -50,13 +56,14 @@ def read_contrapro(
     known then, and `replaced_pronoun` determines the pronoun. By default the source is the language
     that repeats its lines.
 
+    language: that of the target, by which `replaced_pronoun` knows the pronouns; by default what
+        the files are called, and French for those of Lopes et al., which are called `trg`
+
     Raises ValueError, which names file and line, for files that do not fit together.
     """
     files = _find(folder)
     lines = {lang: read_lines(path) for lang, path in files.texts.items()}
-    by_repeats = sorted(lines, key=lambda lang: sum(a == b for a, b in pairwise(lines[lang])))
-    target_lang = target_lang or next(lang for lang in by_repeats if lang != source_lang)
-    source_lang = source_lang or next(lang for lang in lines if lang != target_lang)
+    source_lang, target_lang = _sides(lines, source_lang, target_lang)
     for lang in (source_lang, target_lang):
         if lang not in lines:
             raise ValueError(f"{folder} has no {files.name}.{files.kind}.{lang}")
@@ -66,6 +73,7 @@ def read_contrapro(
             f"{files.texts[target_lang].name} has {len(lines[target_lang])}"
         )
     sources, targets = (_windows(files, lang, lines[lang]) for lang in (source_lang, target_lang))
+    language = language or UNNAMED.get(target_lang, target_lang)
     groups = []
     for tested in tested_groups(folder, lines[target_lang]):
         check_same(files.texts[source_lang], sources, tested.start, tested.stop)
@@ -73,7 +81,7 @@ def read_contrapro(
         pronoun = tested.pronoun
         if pronoun is None and candidates:
             reference, *variants = (candidate[-1] for candidate in candidates)
-            pronoun = replaced_pronoun(target_lang, reference, variants)
+            pronoun = replaced_pronoun(language, reference, variants)
         source, distance = sources[tested.start], tested.distance
         try:
             groups.append(
@@ -85,6 +93,23 @@ def read_contrapro(
         except ValueError as error:
             raise ValueError(f"{folder}, lines {tested.start + 1}-{tested.stop}: {error}") from None
     return groups
+
+
+def contrapro_direction(folder: Path, language: str | None = None) -> Direction:
+    """The languages of a folder. language: that of the target, if the files do not name it"""
+    source, target = _sides({lang: read_lines(path) for lang, path in _find(folder).texts.items()})
+    if target in UNNAMED and language:
+        return None, language
+    return UNNAMED.get(source, source), UNNAMED.get(target, target)
+
+
+def _sides(
+    lines: Mapping[str, Sequence[str]], source: str | None = None, target: str | None = None
+) -> tuple[str, str]:
+    """Source and target, those that are given or by repeated lines."""
+    by_repeats = sorted(lines, key=lambda lang: sum(a == b for a, b in pairwise(lines[lang])))
+    target = target or next(lang for lang in by_repeats if lang != source)
+    return source or next(lang for lang in lines if lang != target), target
 
 
 def _find(folder: Path) -> Files:

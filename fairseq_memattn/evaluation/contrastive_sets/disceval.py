@@ -3,15 +3,18 @@
 https://github.com/rbawden/discourse-mt-test-sets
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_memattn.evaluation.contrastive import Group
+from fairseq_memattn.evaluation.directions import Direction
 from fairseq_memattn.files import read_json
 
 # A semi-correct translation agrees with its own context, which translates the source wrongly.
 RIGHT = ("correct", "semi-correct")
 WRONG = "incorrect"
+PUBLISHED = ("anaphora.json", "lexical-choice.json")
 
 
 def is_disceval(path: Path) -> bool:
@@ -20,6 +23,11 @@ def is_disceval(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(1000).lstrip().startswith(b"{")
+
+
+def disceval_direction(path: Path, groups: Sequence[Group]) -> Direction:
+    """English to French for the two files that are published."""
+    return ("en", "fr") if path.name in PUBLISHED else (None, None)
 
 
 def read_disceval(path: Path) -> list[Group]:

@@ -9,14 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.evaluation.contrastive import Group, check_same, read_entries
+from fairseq_memattn.evaluation.directions import Direction
 from fairseq_memattn.evaluation.fairseq_output import read_lines
 
 SEPARATOR = "_eos"
+CYRILLIC = re.compile("[\u0410-\u044f]")
 
 
 def is_voita(path: Path) -> bool:
     """Whether a path is a file."""
     return not path.is_dir()
+
+
+def voita_direction(path: Path, groups: Sequence[Group]) -> Direction:
+    """English to Russian if most candidates have Cyrillic letters and most sources have none."""
+    sources, targets = (
+        sum(any(map(CYRILLIC.search, text)) for text in texts)
+        for texts in ([group.source for group in groups], [group.true for group in groups])
+    )
+    of_voita = 2 * sources < len(groups) < 2 * targets
+    return ("en", "ru") if of_voita else (None, None)
 
 
 def read_voita(path: Path, separator: str = SEPARATOR) -> list[Group]:

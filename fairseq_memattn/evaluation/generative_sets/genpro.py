@@ -15,11 +15,11 @@ from fairseq_memattn.evaluation.contrastive_sets.contrapro import (
 from fairseq_memattn.evaluation.generative import Example
 
 
-def read_genpro(folder: Path) -> list[Example]:
+def read_genpro(folder: Path, language: str | None = None) -> list[Example]:
     """The examples of a folder that `read_contrapro` reads, one for each group.
 
     The source of an example has the context sentences of its group. Distances beyond `MAX_DISTANCE`
-    are one part, as in the evaluation of ContraPro.
+    are one part, as in the evaluation of ContraPro. language: as in `read_contrapro`
 
     Raises ValueError as `read_contrapro`, for another folder, and for a group whose pronoun is not
     known.
@@ -29,7 +29,7 @@ def read_genpro(folder: Path) -> list[Example]:
             f"{folder} must be a folder with NAME.text.LANG or NAME.current.LANG, the layout of "
             "ContraPro, or a JSON file of ctxpro"
         )
-    groups = read_contrapro(folder)
+    groups = read_contrapro(folder, language=language)
     return [_example(folder, number, group) for number, group in enumerate(groups, start=1)]
 
 
