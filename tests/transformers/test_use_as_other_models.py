@@ -1,6 +1,7 @@
 """What programs for models of transformers do with these: loading, training, PEFT, generation."""
 
 import logging
+from functools import partial
 
 import pytest
 import test_t5mem_generation as t5mem
@@ -325,7 +326,10 @@ def test_attention_implementations():
         assert genbert(attn_implementation=implementation)(rows(5), labels=rows(4)).loss.isfinite()
 
 
-@pytest.mark.parametrize("make", [language_model, translator])
+MODELS = [language_model, translator, genbert, partial(t5mem.build, "selector")]
+
+
+@pytest.mark.parametrize("make", MODELS)
 def test_stop_strings(make, tmp_path):
     """In the target's words, which the source's vocabulary has in another order."""
     names = [f"w{number}" for number in range(WORDS - len(SPECIAL))]
@@ -335,7 +339,7 @@ def test_stop_strings(make, tmp_path):
         str(tmp_path / "dict.txt"), str(tmp_path / "tgt_dict.txt"), pieces="words"
     )
     model, prompt = make(), rows(7, 5)[:, :2]
-    search = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    search = {"max_new_tokens": 6, "min_new_tokens": 6, "suppress_tokens": [*range(len(SPECIAL))]}
     whole = model.generate(prompt, **search)[0]
     start = len(whole) - 6
     stop = tokenizer.decode(whole[start + 2 : start + 3])
