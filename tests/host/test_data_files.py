@@ -128,7 +128,7 @@ def test_data_of_another_dictionary(bilingual, tmp_path):
     done = attempt("fairseq-train", tmp_path / "data", *TRANSLATOR, "--save-dir", tmp_path / "to")
     last = done.stderr.splitlines()[-1]
     assert "but the dictionary has 5 symbols: the data was binarised with another" in last
-    assert not list((tmp_path / "to").iterdir())
+    assert not list((tmp_path / "to").glob("*"))
 
 
 @pytest.mark.parametrize(
