@@ -85,8 +85,8 @@ def check_trained_options(path: str, state: Mapping[str, Any], trainer: Any, fur
         given = " and ".join(f"{flag(name)} {now}" for name, _, now in found)
         trained = " and ".join(str(value) for _, value, _ in found)
         raise MemAttnError(
-            f"the training has {given}, but {path} was trained with {trained}: what it "
-            f"holds fits both and means something else; set {GO_ON}=1 to go on all the same"
+            f"the training has {given}, but {path} was trained with {trained}, so that it would "
+            f"not go on as it was; set {GO_ON}=1 to train all the same"
         )
 
 
