@@ -153,7 +153,7 @@ def prune_each_side(prune: Callable[..., Any], state_dict: dict[str, Any], model
 
     kept = {name: getattr(model_cfg, name, None) for name in LAYERS_TO_KEEP}
     for name, text in kept.items() if any(kept.values()) else ():
-        pattern = re.compile(rf"{name.partition('_')[0]}\..*\blayers\.(\d+)\.")
+        pattern = re.compile(rf"{name.partition('_')[0]}\..*?\blayers\.(\d+)\.")
         numbers = {found[1] for key in state_dict if (found := pattern.match(key))}
         if numbers and (not text or len(text.split(",")) == len(numbers)):
             with open_dict(model_cfg) if isinstance(model_cfg, DictConfig) else nullcontext():
