@@ -194,9 +194,6 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
     set_defaults(args, config)
     set_control_defaults(args, control)
     slots = {f"--abc-{kind}-slots": getattr(args, f"abc_{kind}_slots") for kind in kinds}
-    for name, value in slots.items():
-        if isinstance(value, int) and value < 0:
-            raise MemAttnError(f"{name} must be 0 (softmax attention) or more, but is {value}")
     check_fields(args, type(config))
     layers = getattr(args, "abc_causal_layers", "")
     if layers and "causal" in kinds:
@@ -235,19 +232,6 @@ def single_length(task: Any) -> Any:
             f"with source and target, as {type(task).__name__} is"
         )
     return longest
-
-
-def check_heads(args: Any, *sides: str) -> None:
-    """Raises MemAttnError for a size that the heads do not divide.
-
-    sides: of "encoder", "decoder"
-    """
-    for side in sides:
-        size, heads = (getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads"))
-        if heads < 1 or size % heads:
-            raise MemAttnError(
-                f"--{side}-attention-heads must divide --{side}-embed-dim {size}, but is {heads}"
-            )
 
 
 def check_joined(what: str, source: Any, target: Any) -> None:

@@ -17,7 +17,6 @@ from fairseq_memattn.models.abc_config import (
     ABCEncoderConfig,
     add_arguments,
     as_namespace,
-    check_heads,
     prefer,
     register_controls,
     resolve_control,
@@ -69,7 +68,6 @@ class ABCRoberta(RobertaModel):
         args = as_namespace(args)
         base_architecture(args)
         resolve_control(args, cls.control, ABCEncoderConfig(), "encoder")
-        check_heads(args, "encoder")
         if getattr(args, "max_positions", None) is None:
             args.max_positions = getattr(args, "tokens_per_sample", None) or single_length(task)
         model = cls(args, ABCRobertaEncoder(args, task.source_dictionary))

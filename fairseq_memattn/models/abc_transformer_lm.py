@@ -21,7 +21,6 @@ from fairseq_memattn.models.abc_config import (
     ABCLanguageModelConfig,
     add_arguments,
     as_namespace,
-    check_heads,
     prefer,
     register_controls,
     resolve_control,
@@ -58,7 +57,6 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
     def build_model(cls, args: Any, task: Any) -> "ABCTransformerLanguageModel":
         args = as_namespace(args)
         resolve_control(args, cls.control, ABCLanguageModelConfig(), "causal")
-        check_heads(args, "decoder")
         if getattr(args, "max_target_positions", None) is None:
             # Under YAML the task's options are not among the model's.
             options = getattr(task, "args", None) or task.cfg

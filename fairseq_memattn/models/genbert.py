@@ -20,7 +20,6 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
     add_dataclass_flags,
     as_namespace,
-    check_heads,
     check_joined,
     set_defaults,
     tiny_sizes,
@@ -73,7 +72,6 @@ class GMATGenBert(FairseqEncoderDecoderModel):
                 f"--encoder-layerdrop must be 0 with --arch gmat_genbert, but is "
                 f"{args.encoder_layerdrop}"
             )
-        check_heads(args, "encoder")
         table = nn.Embedding(len(source), args.encoder_embed_dim, source.pad())
         encoder = GenBertEncoder(TransformerConfig.from_namespace(args), source, table)
         decoder = GenBertDecoder(

@@ -15,7 +15,6 @@ from torch import nn
 from fairseq_memattn.models.abc_config import (
     add_dataclass_flags,
     as_namespace,
-    check_heads,
     set_defaults,
     single_length,
     tiny_sizes,
@@ -108,7 +107,6 @@ class GMATBert(RobertaModel):
         longest = told or longest
         args.max_positions = longest
         resolve_defaults(args, GMATBertConfig(), longest)
-        check_heads(args, "encoder")
         return cls(args, GMATBertEncoder(args, task.source_dictionary))
 
 

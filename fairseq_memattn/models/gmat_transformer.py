@@ -17,7 +17,6 @@ from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
     add_arguments,
     as_namespace,
-    check_heads,
     resolve_control,
     set_defaults,
 )
@@ -55,7 +54,6 @@ class GMATTransformer(ABCDecoding):
             check_positions("--max-source-positions", longest)
         resolve_defaults(args, GMATTransformerConfig(), longest)
         _resolve_decoder(args)
-        check_heads(args, "encoder", "decoder")
         if getattr(args, "cross_self_attention", False):
             raise MemAttnError("--cross-self-attention does not work with --arch gmat_transformer")
         return super().build_model(args, task)

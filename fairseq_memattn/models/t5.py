@@ -148,7 +148,7 @@ class T5(FairseqEncoderDecoderModel):
         source_table = T5Embedding(encoder_sizes)
         target_table = source_table
         if args.share_all_embeddings:
-            _check_shared(args, source, target)
+            check_joined("--share-all-embeddings", source, target)
         else:
             target_table = T5Embedding(decoder_sizes)
         encoder = cls.build_encoder(args, source, source_table, encoder_sizes)
@@ -200,15 +200,6 @@ class T5(FairseqEncoderDecoderModel):
 
     def max_positions(self) -> tuple[int, int]:
         return self.encoder.max_positions(), self.decoder.max_positions()
-
-
-def _check_shared(args: Any, source: Any, target: Any) -> None:
-    check_joined("--share-all-embeddings", source, target)
-    if args.encoder_embed_dim != args.decoder_embed_dim:
-        raise MemAttnError(
-            "--share-all-embeddings needs --encoder-embed-dim and --decoder-embed-dim to be "
-            f"equal, but they are {args.encoder_embed_dim} and {args.decoder_embed_dim}"
-        )
 
 
 @register_model_architecture("t5", "t5")

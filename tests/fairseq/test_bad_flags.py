@@ -22,7 +22,7 @@ from fairseq_memattn.models.t5 import T5Config
 from fairseq_memattn.models.t5mem import T5MemConfig
 
 MISTAKES = {
-    "--abc-cross-slots -1": "--abc-cross-slots must be 0 (softmax attention) or more, but is -1",
+    "--abc-cross-slots -1": "--abc-cross-slots must be at least 0, but is -1",
     "--cross-self-attention": "--cross-self-attention attends to source and target at once",
     "--arch abc_workspace_transformer --abc-causal-slots 4": "--abc-causal-slots must be 0 with "
     "the control workspace, but is 4: its control vectors are computed from the whole sequence",

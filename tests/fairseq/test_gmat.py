@@ -347,7 +347,6 @@ def test_compression_layer_by_layer(alone):
         ({"gmat_lsh_buckets": 7}, "--gmat-lsh-buckets must be even, but is 7"),
         ({"gmat_compress_after": 2, "gmat_memory_layers": 1}, "must leave some of the 3"),
         ({"longest": MAX_POSITIONS + 1}, "32769 positions, but .* end at 32768"),
-        ({"encoder_attention_heads": 3}, "--encoder-attention-heads must divide"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, message):
