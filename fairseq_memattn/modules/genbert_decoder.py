@@ -77,11 +77,11 @@ class GenBertDecoder(genbert.GenBERTDecoder, IncrementalModule, FairseqIncrement
         if incremental_state is None:
             own = encoder.padding_of(prev_output_tokens)
             return super().forward(encoder, prev_output_tokens, states, padding, own, True)[-1]
-        state = self.saved_state(incremental_state)
+        state = self.get_incremental_state(incremental_state, "state")
         if state is None:
             state = self.start(encoder, states, padding)
         hidden, state = self.step(encoder, prev_output_tokens[:, -1:], state)
-        self.save_state(incremental_state, state)
+        self.set_incremental_state(incremental_state, "state", state)
         return hidden[-1]
 
     def output_layer(self, features: Tensor) -> Tensor:

@@ -13,29 +13,20 @@ IncrementalState = dict[str, Any]
 
 
 class IncrementalModule(FairseqIncrementalState, nn.Module):
-    """A module with one state in fairseq's `incremental_state`, which `reorder` can select from."""
+    """A module with one state in fairseq's `incremental_state`: nested tuples with `reorder`."""
 
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
-
-    def save_state(self, incremental_state: IncrementalState | None, state: Any) -> None:
-        """Keeps the state for the next step; does nothing outside of incremental decoding."""
-        if incremental_state is not None:
-            self.set_incremental_state(incremental_state, "state", state)
-
-    def saved_state(self, incremental_state: IncrementalState | None) -> Any:
-        """The state of the step before; None at the first step and without decoding."""
-        if incremental_state is None:
-            return None
-        return self.get_incremental_state(incremental_state, "state")
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
         """fairseq's hook: selects the states of the hypotheses that survived a beam step."""
-        state = self.saved_state(incremental_state)
-        if state is not None and not is_identity(new_order, len(state[0])):
-            self.save_state(incremental_state, state.reorder(new_order))
+        state = first = self.get_incremental_state(incremental_state, "state")
+        while isinstance(first, tuple):
+            first = first[0]
+        if state is not None and not is_identity(new_order, len(first)):
+            self.set_incremental_state(incremental_state, "state", state.reorder(new_order))
         return incremental_state
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.dropout import keep_dropout, use_fairseq_dropout
-from fairseq_memattn.modules.incremental import IncrementalState, is_identity
+from fairseq_memattn.modules.incremental import IncrementalModule, IncrementalState, is_identity
 from fairseq_memattn.networks import t5, t5mem, t5mem_encoder
 from fairseq_memattn.networks.t5_layers import T5Embedding, T5Sizes
 from fairseq_memattn.networks.t5mem_encoder import T5MemSizes, join_sequences
@@ -57,7 +57,7 @@ class T5Encoder(FairseqEncoder, t5.T5Encoder):
         return self.positions
 
 
-class T5Decoder(FairseqIncrementalDecoder, t5.T5Decoder):
+class T5Decoder(IncrementalModule, FairseqIncrementalDecoder, t5.T5Decoder):
     """T5's decoder, whose embeddings are the output projection too.
 
     The decoder replaces the first input token, whatever it is, by the dictionary's `<s>`: T5 starts
@@ -66,8 +66,6 @@ class T5Decoder(FairseqIncrementalDecoder, t5.T5Decoder):
     """
 
     init_incremental_state: Callable[[], None]
-    get_incremental_state: Callable[..., Any]
-    set_incremental_state: Callable[..., Any]
 
     def __init__(
         self, dictionary: Any, embed_tokens: T5Embedding, sizes: T5Sizes, max_positions: int
@@ -115,15 +113,6 @@ class T5Decoder(FairseqIncrementalDecoder, t5.T5Decoder):
             decoded, state = self.step(tokens[:, -1:], state)
             self.set_incremental_state(incremental_state, "state", state)
         return decoded.states, self.report(list(decoded.weights))
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> IncrementalState:
-        """fairseq's hook: selects the states of the hypotheses that survived a beam step."""
-        state = self.get_incremental_state(incremental_state, "state")
-        if state is not None and not is_identity(new_order, len(state.layers[0].own.keys)):
-            self.set_incremental_state(incremental_state, "state", state.reorder(new_order))
-        return incremental_state
 
     def report(self, weights: list[Tensor]) -> dict[str, Any]:
         """What is returned beside the states. weights: of the layers' cross attention"""
