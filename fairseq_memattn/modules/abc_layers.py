@@ -38,15 +38,7 @@ class ABCEncoderLayer(TransformerEncoderLayerBase):
         super().__init__(cfg, return_fc)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
-        return ABCAttention(
-            embed_dim,
-            cfg.encoder.attention_heads,
-            self.layer_control,
-            causal=False,
-            dropout=cfg.attention_dropout,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-        )
+        return _attention(self, cfg, cfg.encoder, self.layer_control, causal=False)
 
 
 class ABCDecoderLayer(TransformerDecoderLayerBase):
@@ -70,27 +62,27 @@ class ABCDecoderLayer(TransformerDecoderLayerBase):
     ) -> nn.Module:
         if self.causal_control is None:
             return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
-        return self._attention(embed_dim, cfg, self.causal_control, causal=True)
+        return _attention(self, cfg, cfg.decoder, self.causal_control, causal=True)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
         if self.cross_control is None:
             return super().build_encoder_attention(embed_dim, cfg)
-        return self._attention(
-            embed_dim, cfg, self.cross_control, causal=False, source_dim=cfg.encoder.embed_dim
+        source_dim = cfg.encoder.embed_dim
+        return _attention(
+            self, cfg, cfg.decoder, self.cross_control, causal=False, source_dim=source_dim
         )
 
-    def _attention(
-        self, embed_dim: int, cfg: Any, control: LayerControl, **options: Any
-    ) -> ABCAttention:
-        return ABCAttention(
-            embed_dim,
-            cfg.decoder.attention_heads,
-            control,
-            dropout=cfg.attention_dropout,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-            **options,
-        )
+
+def _attention(
+    layer: Any, cfg: Any, side: Any, control: LayerControl, **options: Any
+) -> ABCAttention:
+    return ABCAttention(
+        *(layer.embed_dim, side.attention_heads, control),
+        dropout=cfg.attention_dropout,
+        q_noise=layer.quant_noise,
+        qn_block_size=layer.quant_noise_block_size,
+        **options,
+    )
 
 
 class ABCTransformerEncoder(TransformerEncoderBase):

@@ -1,16 +1,11 @@
 """ABC's decoder with memories that are carried from sentence to sentence of a document."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.nn.carried import (
-    CarriedMemories,
-    DocumentMemory,
-    SentenceGate,
-)
+from fairseq_memattn.attention.nn.carried import CarriedMemories, DocumentMemory, SentenceGate
 from fairseq_memattn.attention.nn.control_pool import ControlPool
 from fairseq_memattn.attention.ops.common import MemoryState
 from fairseq_memattn.modules.abc_attention import ABCAttention
@@ -62,7 +57,8 @@ class DocumentMemoryDecoder(ABCTransformerDecoder):
                 prev_output_tokens, encoder_out, incremental_state, *args, **kwargs
             )
         assert encoder_out is not None
-        with self._carrying(encoder_out, sentences, memory) as sides:
+        sides = causal, cross = self._sides(encoder_out, sentences, memory)
+        with _carrying(self.causal_controls, causal), _carrying(self.cross_controls, cross):
             x, extra = super().forward(prev_output_tokens, encoder_out, None, *args, **kwargs)
         if not self.training:
             extra["memory"] = DocumentMemory(*map(_after, sides))
@@ -94,14 +90,6 @@ class DocumentMemoryDecoder(ABCTransformerDecoder):
             layers = self.layers if pool is not None else []
             sides.append(tuple(getattr(layer, name).empty_memory(rows) for layer in layers))
         return DocumentMemory(*sides)
-
-    @contextmanager
-    def _carrying(
-        self, encoder_out: EncoderOut, sentences: int, memory: DocumentMemory | None
-    ) -> Iterator[Sides]:
-        causal, cross = self._sides(encoder_out, sentences, memory)
-        with _carrying(self.causal_controls, causal), _carrying(self.cross_controls, cross):
-            yield causal, cross
 
     def _sides(
         self, encoder_out: EncoderOut, sentences: int, memory: DocumentMemory | None
