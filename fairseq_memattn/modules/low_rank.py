@@ -51,8 +51,8 @@ def add_updates(model: nn.Module, args: Any) -> None:
 
     args: the model's options, of which abc_low_rank is the rank R; 0 changes nothing
 
-    Raises MemAttnError for a rank that is larger than a projection, for a model without bounded
-    attentions, and for options that do not work with updates.
+    Raises MemAttnError for a model without bounded attentions, and for options that do not work
+    with updates.
     """
     rank = args.abc_low_rank
     if not rank:
@@ -118,11 +118,6 @@ def _check(rank: int, projections: list[nn.Linear], args: Any) -> None:
     if not projections:
         raise MemAttnError(
             f"--abc-low-rank must be 0 in a model without bounded memories, but is {rank}"
-        )
-    most = min(size for projection in projections for size in projection.weight.shape)
-    if rank > most:
-        raise MemAttnError(
-            f"--abc-low-rank must be at most {most}, the size of the projections, but is {rank}"
         )
 
 

@@ -201,7 +201,6 @@ def test_attention_transfer_respects_frozen_weights():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"abc_low_rank": 17}, "at most 16, the size of the projections, but is 17"),
         ({"abc_low_rank": 2, "quant_noise_pq": 0.1}, "0 with --quant-noise-pq, but is 2"),
     ],
 )
