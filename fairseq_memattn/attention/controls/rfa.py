@@ -19,7 +19,7 @@ class RandomFeatures(FeatureMap):
 
     num_heads: H; head_dim: D; features: F, which is the memory size of the tables in the ABC paper
     seed: of the random vectors; layers should differ in it
-    bank_size: how many sets of random vectors there are to draw from
+    bank_size: how many sets of random vectors there are to draw from, at least H
 
     Theirs: queries and keys of unit l2 norm, with which the Gaussian kernel is exp(q . k) up to a
     constant; w = sigma * w~ with w~ drawn from N(0, I) and a sigma (D) learned by each head, 1 at
@@ -33,7 +33,7 @@ class RandomFeatures(FeatureMap):
     is noise. Their code clamps the normaliser at a constant instead, which would also shrink the
     output while gates near 1 have let in little.
 
-    Raises ValueError for an odd F and a bank that is too small.
+    Raises ValueError for an odd F.
     """
 
     bank: Tensor
@@ -52,11 +52,6 @@ class RandomFeatures(FeatureMap):
             raise ValueError(
                 "`features` must be even, a sine and a cosine for each random vector, "
                 f"but is {features} instead."
-            )
-        if bank_size < num_heads:
-            raise ValueError(
-                f"`bank_size` must be at least {num_heads}, a set for every head, "
-                f"but is {bank_size} instead."
             )
         self.feature_size, self.num_heads = features, num_heads
         self.floor = features**-0.5

@@ -15,7 +15,7 @@ from itertools import count
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import embedding
 
 from fairseq_memattn.attention.ops.checks import check_least
 
@@ -109,32 +109,16 @@ def slot_position_bias(
     length: int,
     *,
     max_distance: int = 128,
-    other_slots: str = "learned",
 ) -> Tensor:
     """The `bias` of `mem_attention`, (K, H, M + S, K M + S).
 
-    other_slots: the bias between a query and the slots of other sequences, which the paper does
-        not define
-        "learned" one number per head, the last row of table, which is (buckets + 1, H)
-        "zero" no bias; table is (buckets, H)
+    table: (buckets + 1, H). The last row is the bias between a query and the slots of other
+        sequences, which the paper does not define. A number added to all logits of a head has no
+        effect: a last row of zeros can express the same functions. But in a table that was learned
+        from single sequences the level of the others is arbitrary relative to zero
 
-    A number added to all logits of a head has no effect, so both options can express the same
-    functions. But in a table that was learned from single sequences only the differences between
-    rows matter, and its level is arbitrary relative to "zero". Hence the default.
-
-    Raises the errors of `slot_position_bucket`, and ValueError for a table without these two axes
-    and for another option.
+    Raises the errors of `slot_position_bucket`.
     """
-    if table.dim() != 2:
-        raise ValueError(
-            f"`table` must have the axes (buckets, H), but is {tuple(table.shape)} instead."
-        )
-    if other_slots not in ("learned", "zero"):
-        raise ValueError(
-            f'`other_slots` must be "learned" or "zero", but is "{other_slots}" instead.'
-        )
-    if other_slots == "zero":
-        table = pad(table, (0, 0, 0, 1))
     index = slot_position_bucket(
         sequences,
         slots,
