@@ -18,6 +18,11 @@ from fairseq_memattn.data_prep.generated.generated_examples import (
 from fairseq_memattn.data_prep.generated.numeric.examples import Example, draw_example
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options
 from fairseq_memattn.data_prep.pipeline.binary_data import read_words
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
+    BERT_VOCAB,
+    bert_segmenter,
+    check_bert_options,
+)
 from fairseq_memattn.data_prep.pipeline.stages import Counts, locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import read_lines
@@ -36,6 +41,8 @@ answer. The answer is a number that is not in the passage and must be computed.
   %(prog)s --output numbers
   %(prog)s --output shorter --sentences 2 --dictionary numbers/bin/dict.input.txt
       shorter passages, for a model that is trained on them first and then on numbers/
+  %(prog)s --output numbers --bert-vocab bert-base-uncased/vocab.txt --dictionary dict.txt
+      in BERT's pieces, for a model that begins with BERT
 
 FOLDER/text/SPLIT.{passage,question,answer}   one example a line
 FOLDER/pieces/SPLIT.input                     question </s> passage, in lower case, digit by digit
@@ -70,8 +77,11 @@ def write_text(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: An
     pipeline.stages.run("text", [], outputs, work, version=VERSION, sizes=sizes, seed=seed, **drawn)
 
 
-def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> None:
+def write_pieces(
+    pipeline: Pipeline, split: str, dictionary: Path | None, bert_vocab: Path | None
+) -> None:
     """text/ to pieces/ for one split. Raises MemAttnError for a word that the dictionary lacks."""
+    cut = bert_segmenter(bert_vocab, lower_case=True) if bert_vocab else str
     known = read_words(dictionary) if dictionary else set()
     texts = [pipeline.path("text", split, part) for part in Example._fields]
     outputs = pipeline.paths("pieces", split)
@@ -81,7 +91,7 @@ def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> Non
         with write_all_or_nothing(outputs) as [source, target]:
             rows = enumerate(zip(*map(read_lines, texts), strict=True), start=1)
             for number, row in tqdm(rows, desc=f"pieces/{split}", unit=" lines", disable=None):
-                passage, question, answer = map(pieces, row)
+                passage, question, answer = (cut(pieces(text)) for text in row)
                 line = f"{question} {SEPARATOR} {passage}"
                 longest = max(longest, len(line.split()) + 1)
                 unknown = set(f"{question} {passage} {answer}".split()) - known
@@ -94,7 +104,7 @@ def write_pieces(pipeline: Pipeline, split: str, dictionary: Path | None) -> Non
                 target.write(answer + "\n")
         return {"tokens in the longest input, including </s>": longest}
 
-    inputs = texts if dictionary is None else [*texts, dictionary]
+    inputs = [*texts, *(path for path in (dictionary, bert_vocab) if path)]
     pipeline.stages.run(f"pieces-{split}", inputs, outputs, work)
 
 
@@ -103,11 +113,12 @@ def run(args: argparse.Namespace) -> None:
     check_least(args, "reuse", 0, 1)
     check_least(args, "largest", SMALLEST_LARGEST)
     check_least(args, "sentences", FEWEST_SENTENCES, MOST_SENTENCES)
+    check_bert_options(args)
     pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
     drawn = {"reuse": args.reuse, "largest": args.largest, "sentences": args.sentences}
     write_text(pipeline, split_sizes(args), args.seed, **drawn)
     for split in SPLITS:
-        write_pieces(pipeline, split, args.dictionary)
+        write_pieces(pipeline, split, args.dictionary, args.bert_vocab)
     pipeline.binarise(dictionary=args.dictionary)
 
 
@@ -128,3 +139,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: made from train)"
     )
     add_options(parser, *COMMON, "--dictionary", dictionary={"help": of_dictionary})
+    parser.add_argument("--bert-vocab", **BERT_VOCAB)
+    parser.set_defaults(cased=False, sentencepiece_model=None)

@@ -29,6 +29,12 @@ GPT2_FILES = ("encoder.json", "vocab.bpe", "dict.txt")
 TOKEN = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 MOST_KNOWN = 500_000  # tokens whose numbers are kept
 UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
+BERT_VOCAB: dict[str, Any] = {
+    "type": Path,
+    "metavar": "FILE",
+    "help": "segment into BERT's pieces with its vocab.txt; requires --dictionary and the package "
+    "tokenizers",
+}
 PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
 
 
@@ -71,13 +77,7 @@ def add_bert_arguments(
     parser: argparse._ActionsContainer, choices: argparse._ActionsContainer | None = None
 ) -> None:
     """choices: the group of options of which one is given"""
-    (choices or parser).add_argument(
-        "--bert-vocab",
-        type=Path,
-        metavar="FILE",
-        help="segment into BERT's pieces with its vocab.txt; requires --dictionary and the package "
-        "tokenizers",
-    )
+    (choices or parser).add_argument("--bert-vocab", **BERT_VOCAB)
     parser.add_argument(
         "--cased", action="store_true", help="keep upper case and accents; requires --bert-vocab"
     )

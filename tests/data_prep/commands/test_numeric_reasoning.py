@@ -197,3 +197,25 @@ def test_shorter_passages_of_the_same_dictionary(numbers, tmp_path, capsys):
     assert prepare(tmp_path / "other", "--dictionary", few, train=30) == 1
     told = capsys.readouterr().err
     assert f"--dictionary {few} lacks " in told and "line 1 of " in told
+
+
+def test_berts_pieces(numbers, tmp_path, capsys):
+    pytest.importorskip("tokenizers", reason="BERT's pieces")
+    words = [line.split()[0] for line in lines(numbers / "bin/dict.input.txt")]
+    split = max(words, key=len)
+    known = [word for word in words if word not in (split, "</s>")]
+    names = [*known, split[:3], f"##{split[3:]}"]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{name}\n" for name in [*special, *names]))
+    (tmp_path / "dict.txt").write_text("".join(f"{name} 1\n" for name in names))
+    options = ("--bert-vocab", tmp_path / "vocab.txt")
+    options += ("--dictionary", tmp_path / "dict.txt")
+    assert prepare(tmp_path / "out", *options, train=2500) == 0
+    expected = [
+        " ".join(f"{split[:3]} ##{split[3:]}" if word == split else word for word in line.split())
+        for line in lines(numbers / "pieces/train.input")
+    ]
+    assert lines(tmp_path / "out/pieces/train.input") == expected
+    capsys.readouterr()
+    assert prepare(tmp_path / "other", *options[:2]) == 1
+    assert "--bert-vocab requires --dictionary" in capsys.readouterr().err
