@@ -62,21 +62,28 @@ def test_overrides_are_options(row):
     check_model_options(composed(*row))
 
 
-def trainings(processes: int) -> dict[str, list[str]]:
-    """The commands of fairseq-hydra-train for the rows of the ABC paper."""
+def trainings(paper: str, processes: int, *systems: str) -> dict[str, list[str]]:
+    """The commands of fairseq-hydra-train for the rows of a paper."""
     sys.path.insert(0, str(ROOT / "recipes"))
     from runner.experiment import Experiment
 
     sys.path.remove(str(ROOT / "recipes"))
     given = {"processes": str(processes)}
-    rows = Experiment("abc/paper", given, corpora="data", device=[])
-    stages = [stage for name in rows.default_systems() for stage in rows.run(name, 1)]
+    rows = Experiment(f"{paper}/paper", given, corpora="data", device=[])
+    names = systems or rows.default_systems()
+    stages = [stage for name in names for stage in rows.run(name, 1)]
     return {f"{stage.folder.name} {stage.name}": stage.command for stage in stages if stage.trains}
 
 
-COMMANDS = trainings(1)
+COMMANDS = trainings("abc", 1) | trainings("gmat", 1)
 SOME = ["2b-t2r-64-1 train", "3b-softmax-1 train", "7-abc-32-8-relu-1 train"]
 SOME += ["4-linformer-64-1 continue", "4-qnli-softmax-1 finetune"]
+SOME += [
+    "1-512-3-0-1 train",
+    "3-70x2-30-1 train",
+    "5-pg19-512x4-64-1 train",
+    "8-bert-facts-1 train",
+]
 
 
 @pytest.mark.parametrize("row", others_in_full(list(COMMANDS), SOME))
@@ -86,7 +93,8 @@ def test_rows_of_the_paper_are_options(row):
 
     fairseq_memattn.register()
     _, *overrides, _, _, _, name = COMMANDS[row]
-    check_model_options(composed(ROOT / f"recipes/abc/{name}.yaml", overrides))
+    folder = ROOT / COMMANDS[row][-3]
+    check_model_options(composed(folder / f"{name}.yaml", overrides))
 
 
 def test_more_processes_share_the_batches_of_one():
@@ -95,9 +103,12 @@ def test_more_processes_share_the_batches_of_one():
     def batch(command):
         words = " ".join(command)
         found = re.search(r"world_size=(\d+) optimization.update_freq=\[(\d+)\]", words)
-        return found and int(found[1]) * int(found[2])
+        sequences = re.search(r"dataset.batch_size=(\d+)", words)
+        return found and int(found[1]) * int(found[2]) * int(sequences[1] if sequences else 1)
 
-    few, many = trainings(1), trainings(4)
+    of_gmat = ("gmat", 4, "5-pg19-512x4-64", "9-qr-512x4-64")
+    few, many = trainings("abc", 1), trainings("abc", 4) | trainings(*of_gmat)
+    few |= {name: COMMANDS[name] for name in many if name not in few}
     assert {name: batch(command) for name, command in few.items()} == {
         name: batch(command) for name, command in many.items()
     }

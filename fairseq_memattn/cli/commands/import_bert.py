@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
     train_flags = flags(model_options)
     symbols = dictionary([*names, "<mask>"])
     # fairseq's BERT initialisation needs real tensors, not those of the meta device.
-    task_flags = ["--task", "masked_lm", *train_flags]
+    task_flags = ["--task", "masked_lm", "--criterion", "masked_lm_error", *train_flags]
     state = checkpoint(GMATBert, task_flags, weights, symbols, device="cpu")
     write_model(
         args,
