@@ -70,8 +70,7 @@ def _limit_each_sentence(generate: Any, *args: Any, **options: Any) -> Any:
 PATCHES = (
     Patch(
         "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
-        "a checkpoint that holds more than values, or whose checksums do not match, is refused "
-        "with its name",
+        "a checkpoint that holds more than values, or is damaged, is refused",
         checkpoints.refuse_damaged,
         reason=SAFETY,
     ),
@@ -82,88 +81,85 @@ PATCHES = (
     ),
     Patch(
         "fairseq.file_utils:load_archive_file",
-        "`from_pretrained` unpacks archives of plain files inside their folder only",
+        "archives are unpacked inside their folder, and hold plain files only",
         archives.unpack_inside,
         reason=SAFETY,
     ),
     Patch(
         "fairseq.data.indexed_dataset:FastaDataset._build_index",
-        "data in FASTA format, whose path fairseq passes to a shell, are refused",
+        "FASTA data, whose path fairseq passes to a shell, are refused",
         data_files.refuse_fasta,
         reason=SAFETY,
     ),
     Patch(
         "fairseq.distributed.utils:broadcast_object",
-        "processes get the checkpoint as plain values, which torch loads under its protection",
+        "processes send a checkpoint as plain values",
         processes.broadcast_plain_values,
         reason=PYTHON,
     ),
     Patch(
         "fairseq.distributed.utils:all_gather_list",
-        "processes exchange what they report without a GPU",
+        "processes report without a GPU",
         processes.gather_without_gpu,
         reason=PYTHON,
     ),
     Patch(
         "fairseq.distributed.utils:call_main",
-        "torchrun's processes train together on a CPU too, not a copy each",
+        "torchrun's processes train together on a CPU too",
         processes.join_torchrun,
     ),
     Patch(
         "fairseq.distributed.utils:distributed_main",
-        "each process leaves the group before it exits; otherwise one sometimes aborts then",
+        "processes leave their group before they exit, and do not abort",
         processes.end_process_group,
         reason=PYTHON,
         required=False,
     ),
     Patch(
         "fairseq.checkpoint_utils:load_model_ensemble_and_task",
-        "`fairseq-validate` accepts that batches cannot be shared out evenly among processes",
+        "`fairseq-validate` accepts batches that processes share unevenly",
         processes.accept_empty_batches,
     ),
     Patch(
         "fairseq_cli.generate:_main",
-        "`--num-shards` and `--shard-id` are used, which fairseq ignores there",
+        "`--num-shards` and `--shard-id` are used",
         processes.generate_a_shard,
     ),
     Patch(
         "fairseq.checkpoint_utils:prune_state_dict",
-        "`--encoder-layers-to-keep` leaves the layers of the other side in place",
+        "`--encoder-layers-to-keep` keeps the other side's layers",
         options.prune_each_side,
     ),
     Patch(
         "fairseq.options:parse_args_and_arch",
-        "`--bf16` does not add `--tpu`, with which no GPU would be used; "
-        "`--encoder-layers-to-keep` is text, which fairseq's models split",
+        "`--bf16` does not add `--tpu`; `--encoder-layers-to-keep` stays text",
         options.keep_gpu,
         reason=PYTHON,
     ),
     Patch(
         "fairseq.distributed.utils:call_main",
-        "options with which the result is lost or wrong end the command before it begins, and so "
-        "does another training in the same `--save-dir`",
+        "options that lose a result, and a second training in a `--save-dir`, are errors",
         options.check_first,
     ),
     Patch(
         "fairseq_cli.generate:_main",
-        "the options are checked for programs that call it directly too",
+        "the same for programs that call it directly",
         options.check_first,
     ),
     Patch(
         "fairseq.trainer:Trainer.load_checkpoint",
-        "a training begins with a checkpoint's weights only where its options give them the same "
-        "meaning; a dictionary with other symbols is a warning",
+        "options that change what the weights mean are an error, other symbols a warning",
         trained_options.check_beginning,
     ),
     Patch(
         "fairseq.utils:load_align_dict",
-        "`--replace-unk` without a file copies the source word; fairseq looks for a file `@@ `",
+        "`--replace-unk` without a file copies the source word",
         data_files.copy_unknown,
         required=False,
     ),
     Patch(
         "fairseq.utils:post_process_prediction",
-        "`--replace-unk` finds the source words by the pairs of `--print-alignment`",
+        "`--replace-unk` uses the pairs of `--print-alignment`",
         data_files.replace_unknown,
         required=False,
     ),
@@ -174,7 +170,7 @@ PATCHES = (
     ),
     Patch(
         "fairseq.data:Dictionary.add_from_file",
-        "an empty dictionary, with which every token is unknown, is an error",
+        "an empty dictionary is an error",
         data_files.check_dictionary,
     ),
     Patch(
@@ -190,13 +186,13 @@ PATCHES = (
     ),
     Patch(
         "fairseq_cli.interactive:buffered_read",
-        "a carriage return in a line, of which fairseq makes two lines, is an error",
+        "a carriage return in a line is an error",
         text.read_in_buffers,
         when_loaded=True,
     ),
     Patch(
         "fairseq.tasks:FairseqTask.filter_indices_by_size",
-        "samples that are longer than the model are counted, and must not be all of a split",
+        "samples that are too long are counted; all of a split is an error",
         samples.count_long_samples,
     ),
     Patch(
@@ -221,30 +217,30 @@ PATCHES = (
     ),
     Patch(
         "fairseq.tasks.language_modeling:LanguageModelingTask.eval_lm_dataloader",
-        "blocks that are longer than the model are an error; fairseq leaves them out",
+        "blocks that are longer than the model are an error",
         samples.evaluate_every_block,
     ),
     *(
         Patch(
             f"fairseq.sequence_generator:{generator}.generate",
-            "each sentence has the limits of its length that it has in a batch of its own",
+            "a sentence's limits of length do not depend on its batch",
             _limit_each_sentence,
         )
         for generator in ("SequenceGenerator", "SequenceGeneratorWithAlignment")
     ),
     Patch(
         "fairseq.checkpoint_utils:_torch_persistent_save",
-        "a checkpoint that is written a second time replaces what the first attempt has written",
+        "a second attempt to write a checkpoint replaces the first",
         training.write_again,
     ),
     Patch(
         "fairseq.checkpoint_utils:torch_persistent_save",
-        "a checkpoint that cannot be written is named, and leaves no part of it",
+        "a checkpoint that cannot be written is named, and leaves nothing",
         training.name_unwritten,
     ),
     Patch(
         "fairseq.file_io:PathManager.copy",
-        "checkpoint_last.pt and checkpoint_best.pt get their names when they are complete",
+        "checkpoints get their names when they are complete",
         checkpoints.copy_whole,
     ),
     Patch(
@@ -254,13 +250,13 @@ PATCHES = (
     ),
     Patch(
         "fairseq_cli.train:get_valid_stats",
-        "the model is saved before `--best-checkpoint-metric` fails, if it is not logged",
+        "a model is saved before an unknown `--best-checkpoint-metric` fails",
         training.save_before_missing_metric,
         when_loaded=True,
     ),
     Patch(
         "fairseq.checkpoint_utils:load_checkpoint",
-        "a training that is resumed goes on as it was, and makes no update after `--max-update`",
+        "a resumed training goes on as it was, up to `--max-update`",
         training.resume,
     ),
     Patch(
@@ -270,12 +266,12 @@ PATCHES = (
     ),
     Patch(
         "fairseq.data.iterators:EpochBatchIterator.next_epoch_itr",
-        "the workers of an epoch know its number, without which `masked_lm` masks the same tokens",
+        "workers know the epoch, so that `masked_lm` masks other tokens in each",
         workers.begin_with_new_workers,
     ),
     Patch(
         "fairseq.data.iterators:BackgroundConsumer",
-        "threads that fetch batches stop before the interpreter exits, which may abort otherwise",
+        "threads that fetch batches stop before the interpreter exits",
         workers.stop_prefetching,
         reason=PYTHON,
         required=False,
@@ -283,7 +279,7 @@ PATCHES = (
     *(
         Patch(
             f"fairseq.data.{module}:np",
-            "an older numpy's `compat.long` and `percentile`, in this module only",
+            "an older numpy's `compat.long` and `percentile`",
             older_numpy.OlderNumpy,
             reason=PYTHON,
             required=False,
@@ -296,7 +292,7 @@ PATCHES = (
 HYDRA_TRAIN = (
     Patch(
         "fairseq_cli.hydra_train:_hydra_main",
-        "`common.user_dir` is imported first, so that the configuration is checked",
+        "`common.user_dir` is imported before the configuration is checked",
         hydra_train.import_user_dir,
     ),
 )
@@ -315,8 +311,7 @@ SETTINGS = (
     Setting(
         "torch.serialization.add_safe_globals",
         SAFETY,
-        "torch's protection stays on, and lets pass `argparse.Namespace` and numpy's arrays and "
-        "scalars, which only hold values",
+        "torch's protection lets pass `argparse.Namespace` and numpy's arrays and scalars",
         checkpoints.allow_fairseq_globals,
     ),
     Setting(
@@ -328,14 +323,13 @@ SETTINGS = (
     Setting(
         "warnings.filterwarnings",
         PYTHON,
-        "known warnings about fairseq's calls of older functions are not shown",
+        "known warnings about older functions are not shown",
         quiet_known_warnings,
     ),
     Setting(
         "sys.excepthook of fairseq's commands",
         CORRECTNESS,
-        "a command ends on an error with one sentence, and with status 1 if its output cannot be "
-        "written",
+        "an error is one sentence; status 1 if output cannot be written",
         install_excepthook,
     ),
 )
