@@ -21,7 +21,8 @@ Row = dict[str, float]  # measures by their names, num_updates among them
 #   {"epoch": 1, "loss": "10.9", "num_updates": "100", ...}
 #   {"epoch": 1, "train_loss": "9.1", "train_num_updates": "510", ...}
 #   {"epoch": 1, "valid_loss": "8.3", "valid_num_updates": "500", ...}
-LOGGER = re.compile(r"^.*?\| INFO \| [\w.-]+ \| ")
+# fairseq-hydra-train begins lines with `[time][train_inner][INFO] - `.
+LOGGER = re.compile(r"^(?:.*?\| INFO \| [\w.-]+ \| |\[[^\]]*\]\[[\w.-]+\]\[INFO\] - )")
 STEP = re.compile(r"epoch \d+: +\d+ / \d+ (.*)")
 EPOCH = re.compile(r"epoch \d+ \| (?:valid on '([^']+)' subset \| )?(.*)")
 PAIR = re.compile(r"(\w+)[= ](-?(?:\d[\d.]*(?:e[-+]?\d+)?|inf|nan))(?=,| \||\s*$)")
@@ -47,7 +48,7 @@ class TrainingLog(NamedTuple):
 
 
 def read_training_log(name: str, path: Path) -> TrainingLog:
-    """Reads --log-file, or what fairseq-train has printed.
+    """Reads --log-file, or what fairseq-train or fairseq-hydra-train has printed.
 
     A training that was resumed has logged some updates twice; the later lines count.
 

@@ -49,6 +49,24 @@ def test_a_loss_that_is_no_number(tmp_path, capsys):
     assert [row["loss"] for row in found[0]["valid"]["valid"]] == [None, 3.5]
 
 
+def test_a_log_of_hydra(tmp_path):
+    log = tmp_path / "hydra_train.log"
+    valid = "epoch 001 | valid on 'valid' subset | loss 3.3 | ppl 10 | num_updates 2"
+    lines = [("train_inner", ROW[ROW.index("epoch") :].format(4.1, 2)), ("valid", valid)]
+    lines = [f"[2026-01-01 00:00:00,799][{who}][INFO] - {text}" for who, text in lines]
+    log.write_text(
+        "\n".join(
+            [
+                *lines,
+                '[2026-01-01 00:00:01,0][train][INFO] - {"epoch": 1, '
+                '"train_loss": "3.9", "train_num_updates": "2"}',
+            ]
+        )
+    )
+    found = read_training_log("x", log)
+    assert ([row["loss"] for row in found.train], found.valid["valid"][0]["loss"]) == ([4.1], 3.3)
+
+
 def test_a_resumed_training(tmp_path):
     """What was trained twice counts once; a line that was cut off does not."""
     log = tmp_path / "log"
