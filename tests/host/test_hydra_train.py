@@ -5,6 +5,9 @@ import shlex
 import pytest
 from harness import PLUGIN, ROOT, attempt
 
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.correctness.hydra_train import check_config_file
+
 WIKITEXT = ROOT / "recipes" / "abc" / "wikitext103.yaml"
 
 
@@ -46,3 +49,20 @@ def test_the_checks_run_before_the_training_imports_the_user_dir(tmp_path):
     assert_sentence(
         done, "model.decoder_layerz is no option of abc_mlp_transformer_lm_wiki103; the most simila"
     )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a: &a [1, *a]",
+        "".join(f"a{n}: &a{n} [{', '.join(9 * [f'*a{n - 1}' if n else 'x'])}]\n" for n in range(9)),
+    ],
+)
+def test_aliases_without_end(content, tmp_path):
+    """hydra would expand them until the memory is full."""
+    argv = ["--config-dir", str(tmp_path), "--config-name", "own"]
+    (tmp_path / "own.yaml").write_text(content)
+    with pytest.raises(MemAttnError, match="own.yaml: its aliases expand to more than 100,000"):
+        check_config_file(argv)
+    (tmp_path / "own.yaml").write_text("a: &a [1, 2]\nb: *a\nc: {d: *a}\n")
+    check_config_file(argv)

@@ -1,6 +1,7 @@
 """fairseq-hydra-train, which reads its configuration before it imports `common.user_dir`."""
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.messages.handler import install_excepthook
+
+MOST = 100_000  # values of a configuration
 
 
 def prepare_hydra_train() -> None:
@@ -39,9 +42,10 @@ def import_user_dir(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
 
 
 def check_config_file(argv: list[str]) -> None:
-    """Raises MemAttnError for a --config-name that --config-dir does not have.
+    """Raises MemAttnError for a --config-name that --config-dir does not have, and for aliases.
 
-    fairseq would train with the defaults of all options.
+    fairseq would train with the defaults of all options. Aliases that expand to more than `MOST`
+    values would take all memory, without end.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd")
@@ -51,3 +55,26 @@ def check_config_file(argv: list[str]) -> None:
         file = Path(given.config_dir, f"{given.config_name.removesuffix('.yaml')}.yaml")
         if not file.is_file():
             raise MemAttnError(f"--config-name {given.config_name}: {file} does not exist")
+        if _expanded(file) > MOST:
+            raise MemAttnError(f"{file}: its aliases expand to more than {MOST:,} values")
+
+
+def _expanded(file: Path) -> float:
+    """The number of values in a YAML file with its aliases expanded; 0 for what is not YAML."""
+    import yaml
+
+    sizes: dict[int, float] = {}
+
+    def size(node: yaml.Node) -> float:
+        if id(node) not in sizes:
+            sizes[id(node)] = math.inf  # of an alias within itself
+            inner = node.value if isinstance(node, yaml.CollectionNode) else []
+            pairs = isinstance(node, yaml.MappingNode)
+            inner = [one for pair in inner for one in pair] if pairs else inner
+            sizes[id(node)] = 1 + sum(map(size, inner))
+        return sizes[id(node)]
+
+    try:
+        return size(yaml.compose(file.read_bytes(), Loader=yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError):
+        return 0  # hydra tells
