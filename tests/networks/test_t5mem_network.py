@@ -154,7 +154,7 @@ class Literal:
                 selection,
                 key_padding_mask=padding,
             )
-            x = layer.ffn(x + block.joined(out))
+            x = layer.ffn(x + block.join(out))
         return decoder.logits(decoder.final_norm(x))
 
     def __call__(self, sequences, target, target_context):
