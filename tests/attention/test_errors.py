@@ -79,7 +79,7 @@ OPERATIONS = [
     (
         partial(abc, **dict.fromkeys("qkv", X.transpose(1, 2))),
         {},
-        r"instead; if `q` is \(B, T, H, D\), transpose `q`, `k`",
+        r"`log_alpha` must be \(2, 5 or 1, 2, slots\), but is \(2, 2, 5",
     ),
     (kernel, dict(phi_q=X[:, 0]), f"`phi_q` {FOUR}"),
     (kernel, dict(phi_k=X[..., :3]), r"`phi_k` must be \(2, 2, 5, 4\), but is"),

@@ -160,9 +160,7 @@ def is_kind(value: object, kind: type) -> bool:
 
 
 def check_at_least(name: str, value: Any, least: int) -> None:
-    """Raises OptionError for a value that is no number, below `least` or above LARGEST."""
-    if not is_kind(value, float):
-        raise OptionError(name, f"must be a number, but is {value!r}")
+    """Raises OptionError for a number below `least` or above LARGEST."""
     if value > LARGEST:
         raise OptionError(name, f"must be at most {LARGEST}, but is {value}")
     if not value >= least:  # NaN compares as False

@@ -44,22 +44,12 @@ def check_shapes(
     if control.dim() != 4 or control.shape[:3] not in ((batch, heads, source), (batch, 1, source)):
         raise ValueError(
             f"`{name_of_control}` must be ({batch}, {heads} or 1, {source}, slots), "
-            f"but is {tuple(control.shape)} instead{_hint_of_layout(k, control)}."
+            f"but is {tuple(control.shape)} instead."
         )
     if control.shape[3] < 1:
         raise ValueError(f"`{name_of_control}` must have at least one slot, but has 0 instead.")
     check_mask("key_padding_mask", key_padding_mask, (batch, source))
-    if key_padding_mask is not None:
-        check_devices("k", k.device, key_padding_mask=key_padding_mask)
-
-
-def _hint_of_layout(k: Tensor, control: Tensor) -> str:
-    """What may be wrong where the control fits keys of (B, S, H, D)."""
-    batch, source, heads, width = k.shape
-    if control.shape[:3] not in ((batch, heads, source), (batch, 1, source)):
-        return ""
-    wanted = (batch, heads, source, width)
-    return f"; if `q` is (B, T, H, D), transpose `q`, `k` and `v` to (B, H, T, D), {wanted}"
+    check_devices("k", k.device, key_padding_mask=key_padding_mask)
 
 
 def check_axes(name: str, x: Tensor, *axes: str) -> None:

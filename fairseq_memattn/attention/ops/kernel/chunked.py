@@ -295,8 +295,7 @@ def _check_shapes(
     check_shape("phi_k", phi_k, (batch, heads, source, features))
     check_shape("v", v, (batch, heads, source, "D"))
     check_mask("key_padding_mask", key_padding_mask, (batch, source))
-    if key_padding_mask is not None:
-        check_devices("phi_k", phi_k.device, key_padding_mask=key_padding_mask)
+    check_devices("phi_k", phi_k.device, key_padding_mask=key_padding_mask)
 
 
 def _check_causal(phi_q: Tensor, phi_k: Tensor, log_gate: Tensor | None) -> None:
