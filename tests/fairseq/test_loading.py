@@ -45,7 +45,7 @@ def test_a_folder_of_another_kind(command, softmax, refusal, monolingual, tmp_pa
     assert "Could not infer language pair" in sentence
     (tmp_path / "test.en-ru.en.idx").touch()
     sentence = refusal(command, tmp_path, softmax.checkpoint)
-    assert f"{tmp_path} has no dict.en.txt, which" in sentence
+    assert f"{tmp_path}/dict.en.txt" in sentence
 
 
 def test_dictionaries_of_another_model(softmax, refusal, tmp_path):

@@ -256,12 +256,10 @@ def test_ids_that_are_not_utf8(tmp_path):
     "content, told",
     [
         (b"", " is empty"),
-        (b"a b\nhello\n", ", line 2: must be two pieces, but is 'hello'"),
         (b"\xe4 b\n", ", line 1: not UTF-8 at byte 1"),
     ],
 )
 def test_codes_of_subword_nmt(content, told, tmp_path):
-    """subword-nmt itself ends the program."""
     path = tmp_path / "codes"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"{path}{told}"):
@@ -295,12 +293,7 @@ def option(name, value):
     "change, told",
     [
         (option("decoder_layers", 10**12), "decoder_layers 1000000000000, but must have at most"),
-        (option("decoder_layers", "x"), "the model cannot be built (TypeError: "),
         (lambda state: state["cfg"].pop("model"), "its configuration has no `model`"),
-        (
-            lambda state: state["model"].pop("decoder.layers.0.fc1.weight"),
-            "the model cannot be built (RuntimeError: Error(s) in loading state_dict for ",
-        ),
     ],
 )
 def test_configurations_of_checkpoints(change, told, language_model, tmp_path, capsys):

@@ -79,23 +79,13 @@ def check(args: argparse.Namespace) -> None:
     check_least(args, "max_tokens", 1)
 
 
-def processes() -> tuple[int, int, int]:
-    """The rank of this process, the number of processes, and its rank on its machine.
-
-    They are the environment variables that torchrun sets. Raises ValueError for invalid values.
-    """
-    values = {}
-    for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)):
-        text = os.environ.get(name, str(default))
-        if not text.isdecimal():
-            raise ValueError(f"the environment variable {name} must be a number, but is {text!r}")
-        values[name] = int(text)
-    if values["RANK"] >= values["WORLD_SIZE"]:
-        raise ValueError(
-            "the environment variable RANK must be less than WORLD_SIZE "
-            f"{values['WORLD_SIZE']}, but is {values['RANK']}"
-        )
-    return values["RANK"], values["WORLD_SIZE"], values["LOCAL_RANK"]
+def processes() -> list[int]:
+    """The rank of this process, their number, and its rank on its machine, from torchrun."""
+    defaults = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0}
+    rank, world, local = (int(os.environ.get(name, one)) for name, one in defaults.items())
+    if rank >= world:
+        raise ValueError(f"RANK must be less than WORLD_SIZE {world}, but is {rank}")
+    return [rank, world, local]
 
 
 def run(args: argparse.Namespace) -> None:

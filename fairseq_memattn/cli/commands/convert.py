@@ -14,11 +14,9 @@ from typing import Any
 
 from fairseq_memattn.cli.shared.model_flags import training_flags
 from fairseq_memattn.cli.shared.models import (
-    UNBUILDABLE,
     check_paths,
     kind_of,
     open_checkpoint,
-    unbuildable,
 )
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
@@ -83,9 +81,9 @@ def converted(
     model_args = with_architecture(state["cfg"]["model"], arch, flags)
     trained = state["model"]
     # Older releases of fairseq gave some weights other names.
-    built(task, deepcopy(state["cfg"]["model"]), "--path").upgrade_state_dict(trained)
+    task.build_model(deepcopy(state["cfg"]["model"])).upgrade_state_dict(trained)
     torch.manual_seed(seed)
-    model = built(task, model_args, f"--arch {arch} --flags '{shlex.join(flags)}'")
+    model = task.build_model(model_args)
     weights = model.state_dict()
     fit_updates(trained, weights)
     if hasattr(model, "weights_from"):
@@ -111,13 +109,6 @@ def converted(
     state["cfg"]["model"], state["args"] = model_args, None
     state.pop("last_optimizer_state", None)
     return new
-
-
-def built(task: Any, options: Any, what: str) -> Any:
-    try:
-        return task.build_model(options)
-    except UNBUILDABLE as error:
-        raise unbuildable(what, error) from error
 
 
 def check_kind(old: str, new: str) -> None:

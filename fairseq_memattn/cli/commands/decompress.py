@@ -105,7 +105,6 @@ def run(args: argparse.Namespace) -> None:
 
     from fairseq_memattn.tasks.inference.compression import decompress, encoder_of, header_of
 
-    check_dictionaries(args.store, store.header.languages)
     state, task = open_checkpoint(
         args.path, str(args.store), languages=store.header.languages, compresses=True
     )
@@ -123,20 +122,6 @@ def run(args: argparse.Namespace) -> None:
         else:
             write_features(found, unfinished)
     print(f"wrote {len(ids)} records to {args.output}")
-
-
-def check_dictionaries(store: Path, languages: str) -> None:
-    """Raises ValueError for a dictionary that the store lacks.
-
-    languages: "SOURCE TARGET", or nothing for a model of one language
-    """
-    names = [f"dict.{language}.txt" for language in languages.split()] or ["dict.txt"]
-    for name in names:
-        if not (store / name).is_file():
-            raise ValueError(
-                f"{store} has no {name}, the model's dictionary, which memattn compress copies "
-                "from the data to the store; copy it again"
-            )
 
 
 def check_store(folder: Path, drop: bool) -> None:

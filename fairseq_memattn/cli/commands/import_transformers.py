@@ -49,8 +49,6 @@ def run(args: argparse.Namespace) -> None:
         cfg = way_back.options_of(content)
     except KeyError as error:
         raise MemAttnError(f"{args.folder} has no weight {error}, which {file} names") from None
-    except (AttributeError, TypeError) as error:
-        raise MemAttnError(f"{file} is not what `memattn export` writes: {error}") from None
     way_back.check_embeddings(weights, args.folder)
     with new_folder(args.dictionaries, "--dictionaries") as unfinished:
         way_back.write_dictionaries(content, args.folder, unfinished)

@@ -16,8 +16,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_memattn.cli.shared.exported import load_translator
 from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.shared.models import load_translator
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import MemAttnError

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.shared import models, segmentation
-from fairseq_memattn.cli.shared.exported import load_translator
 from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
@@ -171,7 +170,7 @@ def translations(args: argparse.Namespace, examples: Sequence[Example]) -> list[
 def _with_folder(
     args: argparse.Namespace, examples: Sequence[Example], search: dict[str, Any]
 ) -> list[list[str]]:
-    translator = load_translator(Path(args.data), "cpu" if args.cpu else None)
+    translator = models.load_translator(Path(args.data), "cpu" if args.cpu else None)
     from fairseq_memattn.transformers.document_translator import SentenceError
 
     try:

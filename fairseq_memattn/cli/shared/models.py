@@ -1,7 +1,7 @@
-"""Loads trained models for the subcommands, and a scorer of translations."""
+"""Loads trained models for the subcommands."""
 
 import argparse
-import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fairseq_memattn.documents.ids import Documents
     from fairseq_memattn.tasks.inference.scorer import Scorer
     from fairseq_memattn.tasks.inference.session import ContextTranslator
+    from fairseq_memattn.transformers.document_translator import DocumentTranslator
 
 MAX_CONTEXT = 1000  # sentences
 # Above this share of unknown tokens, the text was probably not segmented as in training.
@@ -28,16 +29,6 @@ SEGMENTED = (
     "they are segmented already"
 )
 LANGUAGE_MODEL, TRANSLATION_MODEL = "a language model", "a translation model"
-# What fairseq's models and torch raise for options that make no sense, and for too large ones.
-UNBUILDABLE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -109,6 +100,7 @@ def open_checkpoint(
     """
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
     from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.tasks import setup_task
 
     from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
 
@@ -128,7 +120,7 @@ def open_checkpoint(
         )
     if languages and "source_lang" in settings and not settings["source_lang"]:
         settings["source_lang"], settings["target_lang"] = languages.split()
-    task = _task(settings, data)
+    task = setup_task(settings, from_checkpoint=True)
     if isinstance(task, DocumentTranslationTask):
         task.adapt_to(ARCH_MODEL_REGISTRY.get(arch))
     for text in other_dictionaries(path, saved_options(path).get("task"), data):
@@ -210,41 +202,33 @@ def check_finite(what: str, weights: Mapping[str, "Tensor"]) -> None:
             raise MemAttnError(f"{what}: the weight `{name}` has values that are infinite or NaN")
 
 
-def unbuildable(what: str, error: Exception) -> ValueError:
-    """The error for options from which no model can be built. what: begins the message"""
-    lines = [line.strip() for line in str(error).split("\n")]
-    # torch lists what is wrong with the weights in the lines after the first.
-    reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
-    return ValueError(f"{what}: the model cannot be built ({type(error).__name__}: {reason:.300})")
-
-
-def _task(settings: Any, data: str) -> Any:
-    from fairseq.tasks import setup_task
-
-    try:
-        return setup_task(settings, from_checkpoint=True)
-    except FileNotFoundError as error:
-        folder = Path(data.split(":")[0])
-        raise ValueError(
-            f"{folder} has no {os.path.relpath(error.filename, folder)}, which the model's task "
-            f"{settings['_name']} reads"
-        ) from error
-
-
 def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
     """The model of a checkpoint from `open_checkpoint`."""
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
     try:
         (model,), _, _ = load_model_ensemble_and_task([path], task=task, state=state)
-    except UNBUILDABLE as error:
+    except RuntimeError as error:
         if "size mismatch" not in str(error):
-            raise unbuildable(f"--path {path}", error) from error
+            raise
         reason = str(error).splitlines()[-1].strip()
         raise ValueError(
             f"--path {path}: the model does not fit the dictionaries of {data} ({reason})"
         ) from None
     return model
+
+
+def load_translator(folder: Path, device: str | None) -> "DocumentTranslator":
+    """The translator of an exported folder. device: its name; None is a GPU if there is one"""
+    import torch
+    from transformers.utils.logging import disable_progress_bar
+
+    from fairseq_memattn.transformers.document_translator import DocumentTranslator
+
+    if not sys.stderr.isatty():
+        disable_progress_bar()
+    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return DocumentTranslator.from_pretrained(folder, device=torch.device(name))
 
 
 class Loaded(NamedTuple):

@@ -41,7 +41,12 @@ def segmenter(args: argparse.Namespace) -> Callable[[str], str]:
             ) from None
         return lambda sentence: " ".join(processor.encode(with_spaces(sentence), out_type=str))
     if args.subword_nmt:
-        return _bpe(args.subword_nmt)
+        from subword_nmt.apply_bpe import BPE
+
+        if not any(read_lines(args.subword_nmt)):
+            raise ValueError(f"--subword-nmt {args.subword_nmt} is empty")
+        with open(args.subword_nmt, encoding="utf-8") as codes:
+            return BPE(codes).process_line
     return str
 
 
@@ -50,22 +55,3 @@ def pieces_of(args: argparse.Namespace) -> str | None:
     if args.sentencepiece_model:
         return "sentencepiece"
     return "subword_nmt" if args.subword_nmt else None
-
-
-def _bpe(path: Path) -> Callable[[str], str]:
-    from subword_nmt.apply_bpe import BPE
-
-    lines = read_lines(path)
-    while lines and not lines[-1]:
-        lines.pop()
-    if not lines:
-        raise ValueError(f"--subword-nmt {path} is empty")
-    for number, line in enumerate(lines, start=1):
-        # subword-nmt ends the program at such a line.
-        version = number == 1 and line.startswith("#version:")
-        if not version and len(line.strip("\r ").split(" ")) != 2:
-            raise ValueError(
-                f"--subword-nmt {path}, line {number}: must be two pieces, but is {line!r:.60}"
-            )
-    with open(path, encoding="utf-8") as codes:
-        return BPE(codes).process_line
