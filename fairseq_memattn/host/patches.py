@@ -276,6 +276,12 @@ PATCHES = (
         reason=PYTHON,
         required=False,
     ),
+    Patch(
+        "multiprocessing.queues:Queue._on_queue_feeder_error",
+        "a worker that cannot send a batch ends, and the command with it",
+        workers.end_without_batch,
+        required=False,
+    ),
     *(
         Patch(
             f"fairseq.data.{module}:np",

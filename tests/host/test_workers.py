@@ -64,3 +64,11 @@ def test_a_resumed_epoch_goes_on(make, workers: int) -> None:
     batches.load_state_dict({"epoch": 2, "iterations_in_epoch": 1, "shuffle": False})
     assert read(batches) == [2]
     assert read(batches) == [3] * 3
+
+
+def test_a_batch_that_cannot_be_sent_is_an_error(make) -> None:
+    """multiprocessing leaves it out, and the command would wait for it."""
+    batches = make(1)
+    batches.collate_fn = lambda samples: lambda: samples  # not picklable
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(batches.next_epoch_itr(shuffle=False))

@@ -1,7 +1,9 @@
 """The worker processes that load a data set's batches, and the threads that fetch them ahead."""
 
 import atexit
+import os
 import queue
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -46,6 +48,25 @@ def begin_with_new_workers(
         end_workers(self)
         self.dataloader = None
     return next_epoch_itr(self, shuffle, fix_batches_to_gpus, set_dataset_epoch)
+
+
+def end_without_batch(report: Callable[..., None], error: Exception, batch: Any) -> None:
+    """`Queue._on_queue_feeder_error`, for a batch that a worker cannot send.
+
+    multiprocessing leaves it out, and the command waits for it without end: where too few files may
+    be open, for one.
+    """
+    from torch.utils.data import get_worker_info
+
+    if get_worker_info() is None:
+        report(error, batch)
+        return
+    print(
+        f"a worker cannot send a batch: {error}; `ulimit -n` or --num-workers 0 may help",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(1)
 
 
 def stop_prefetching(consumer: type[Any]) -> type[Any]:
