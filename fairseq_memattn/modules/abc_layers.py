@@ -97,7 +97,7 @@ class ABCTransformerEncoder(TransformerEncoderBase):
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Module, return_fc: bool = False
     ) -> None:
         # fairseq's __init__ builds the layers. Until it returns, a dictionary holds the pool.
-        self._pools = {"controls": encoder_pool(cfg)}
+        self._pools = {"controls": _pool(cfg, _spec(cfg, "encoder"))}
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         insert_pools(self, self.__dict__.pop("_pools"))
 
@@ -152,8 +152,8 @@ class ABCTransformerDecoder(TransformerDecoderBase):
     ) -> None:
         # fairseq's __init__ builds the layers. Until it returns, a dictionary holds the pools.
         self._pools = {
-            "causal_controls": causal_pool(cfg),
-            "cross_controls": None if no_encoder_attn else cross_pool(cfg),
+            "causal_controls": _causal_pool(cfg),
+            "cross_controls": None if no_encoder_attn else _pool(cfg, _spec(cfg, "cross")),
         }
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         insert_pools(self, self.__dict__.pop("_pools"))
@@ -267,12 +267,7 @@ def position_vectors(
     return embedding.weight[first : first + length]
 
 
-def encoder_pool(cfg: Any) -> ControlPool | None:
-    """The controls of an encoder's self-attention; None without slots."""
-    return _pool(cfg, _spec(cfg, "encoder"))
-
-
-def causal_pool(cfg: Any) -> ControlPool | None:
+def _causal_pool(cfg: Any) -> ControlPool | None:
     """The controls of a decoder's causal attention; None without slots."""
     layers = getattr(cfg, "abc_causal_layers", "")
     if not layers:
@@ -280,12 +275,8 @@ def causal_pool(cfg: Any) -> ControlPool | None:
     return _pool(cfg, *(_spec(cfg, "causal", entry) for entry in attention_of_layers(layers)))
 
 
-def cross_pool(cfg: Any) -> ControlPool | None:
-    """The controls of a decoder's cross attention; None without slots."""
-    return _pool(cfg, _spec(cfg, "cross"))
-
-
 def _pool(cfg: Any, *specs: ControlSpec | None) -> ControlPool | None:
+    """The controls of layers; None without slots."""
     if not any(specs):
         return None
     return ControlPool(specs, tied=cfg.abc_phi_layers == "shared")

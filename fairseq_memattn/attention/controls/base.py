@@ -345,14 +345,11 @@ class FloatLinear(nn.Linear):
     The exponential of a logit that bfloat16 rounds is off by a share that grows with the logit.
     """
 
+    @full_precision
     def forward(self, input: Tensor) -> Tensor:
-        return _float_linear(input, self.weight, self.bias)
-
-
-@full_precision
-def _float_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    dtype = accumulation_dtype(x)
-    return linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+        dtype = accumulation_dtype(input)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return linear(input.to(dtype), self.weight.to(dtype), bias)
 
 
 def units_of(x: Tensor) -> Tensor:

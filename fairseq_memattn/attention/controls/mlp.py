@@ -25,13 +25,9 @@ def _log_relu(logits: Tensor) -> Tensor:
     return torch.where(positive, logits, 1.0).log().masked_fill(~positive, -torch.inf)
 
 
-def _identity(logits: Tensor) -> Tensor:
-    return logits
-
-
 # The paper's three activations, each as the logarithm of what it writes (appendix C.2).
 LOG_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "exp": _identity,
+    "exp": lambda logits: logits,
     "sigmoid": logsigmoid,
     "relu": _log_relu,
 }

@@ -38,7 +38,8 @@ def register_control(name: str) -> Callable[[C], C]:
     def register(cls: C) -> C:
         check_options_class(name, cls.Options)
         known = all_controls().get(name)
-        if known is not None and not _is_same(known, cls):
+        # By name: a module that is loaded again defines its class again.
+        if known and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"the control {name!r} is already registered, by {known.__module__}")
         (KERNEL_ATTENTION if cls.is_kernel else CONTROLS)[name] = cls
         if known is None:
@@ -86,8 +87,3 @@ def options_by_name(names: Iterator[str] | list[str]) -> dict[str, list[tuple[st
         for option, entry in option_fields(control_class(name).Options).items():
             found.setdefault(option, []).append((name, entry))
     return found
-
-
-def _is_same(known: type[Control], cls: type[Control]) -> bool:
-    """Whether a class was defined again, as by reloading its module."""
-    return (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)

@@ -118,8 +118,10 @@ def _factor(log_alpha: Tensor, log_mass: Tensor) -> _Writing | None:
     all_written, smallest = torch.stack([all_written, share[:, :, :, 0].amin()]).tolist()
     some_empty = not all_written
     if some_empty:
-        fraction.mul_(is_written(log_alpha))
-        written = _ever_written(log_alpha, before)
+        written_here = is_written(log_alpha)
+        fraction.mul_(written_here)
+        written = written_here.to(torch.uint8).cummax(dim=3).values.bool()
+        written |= is_written(before).unsqueeze(3)
         share = fraction.cumsum(dim=3).add_(decay.unsqueeze(3)).masked_fill_(~written, math.inf)
         smallest = share.amin().item()
     if not smallest >= math.exp(-MAX_RISE):
@@ -136,12 +138,6 @@ def _additive(phi: Tensor, log_mass: Tensor) -> _Writing:
     gain = written.unflatten(2, chunks).to(phi.dtype)
     decay = torch.ones_like(phi[:, :, :, 0])
     return _Writing(phi, gain, decay, after, not written.all().item(), False)
-
-
-def _ever_written(log_alpha: Tensor, before: Tensor) -> Tensor:
-    """Which slots hold anything at each position (B, h, L, C, M). before: (B, h, L, M)."""
-    written_here = is_written(log_alpha).to(torch.uint8).cummax(dim=3).values.bool()
-    return written_here | is_written(before).unsqueeze(3)
 
 
 class _FactoredAttention(torch.autograd.Function):
