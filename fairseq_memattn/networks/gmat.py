@@ -9,12 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.ops.blocks import reorder, spread_positions, tokens_first
 from fairseq_memattn.attention.ops.common import possibly_any
-from fairseq_memattn.attention.ops.global_memory.padding import (
-    reorder,
-    spread_positions,
-    tokens_first,
-)
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.networks.gmat_layers import LEARNED, GMATConfig, GMATEncoderLayer
 from fairseq_memattn.networks.positions import (

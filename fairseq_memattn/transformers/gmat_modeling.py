@@ -16,7 +16,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import can_return_tuple
 
-from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
+from fairseq_memattn.attention.ops.blocks import reorder, tokens_first
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.networks import gmat, gmat_layers
 from fairseq_memattn.networks.blocks import move_to_end

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.dropout import AttentionDropout
+from fairseq_memattn.attention.ops.blocks import reorder, tokens_first
 from fairseq_memattn.attention.ops.checks import (
     check_dropout,
     check_heads,
@@ -26,7 +27,6 @@ from fairseq_memattn.attention.ops.global_memory.chunked import (
     global_memory_attention,
     window_memory_attention,
 )
-from fairseq_memattn.attention.ops.global_memory.padding import reorder, tokens_first
 from fairseq_memattn.attention.ops.lsh.chunked import lsh_memory_attention
 from fairseq_memattn.attention.ops.window.chunked import Window
 

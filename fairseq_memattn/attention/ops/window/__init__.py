@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.ops.blocks import take
+from fairseq_memattn.attention.ops.blocks import take, tokens_first
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_devices,
@@ -225,7 +225,7 @@ class _Packing(NamedTuple):
             key_padding_mask[:, :-1] & ~key_padding_mask[:, 1:]
         ):
             return cls(real, None)
-        order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
+        order = tokens_first(key_padding_mask)
         return cls(take(real, order), order)
 
     def pack(self, x: Tensor) -> Tensor:
