@@ -120,11 +120,19 @@ def print_patches() -> None:
 
 def examine() -> Iterator[Finding]:
     """All findings, in the order in which later ones depend on earlier ones."""
-    yield python()
-    yield plugin()
+    import fairseq_memattn
+
+    python = f"{platform.python_version()}, {sys.executable}"
+    if not FAIRSEQ_RUNS:
+        python += "; fairseq needs 3.11 or 3.12, without it there are no models to train"
+    yield Finding("Python", python, OK)
+    user_dir = f"--user-dir {fairseq_memattn.__path__[0]}"
+    yield Finding("fairseq-memattn", f"{fairseq_memattn.__version__}, {user_dir}", OK)
     torch_works = torch()
     yield torch_works
-    yield from (required(package) for package in REQUIRED if FAIRSEQ_RUNS or package != HYDRA)
+    for package in REQUIRED:
+        if FAIRSEQ_RUNS or package != HYDRA:
+            yield examined(package, MISSING, f"{package.name}: {installation(package)}")
     fairseq_works = fairseq()
     yield fairseq_works
     if torch_works.status == OK:
@@ -133,21 +141,9 @@ def examine() -> Iterator[Finding]:
         )
     if fairseq_works.status == OK:
         yield checked("training", training)
-    yield from (optional(package) for package in (*IN_EXTRAS, *BESIDE))
-
-
-def python() -> Finding:
-    found = f"{platform.python_version()}, {sys.executable}"
-    if not FAIRSEQ_RUNS:
-        found += "; fairseq needs 3.11 or 3.12, without it there are no models to train"
-    return Finding("Python", found, OK)
-
-
-def plugin() -> Finding:
-    import fairseq_memattn
-
-    folder = str(fairseq_memattn.__path__[0])
-    return Finding("fairseq-memattn", f"{fairseq_memattn.__version__}, --user-dir {folder}", OK)
+    for package in (*IN_EXTRAS, *BESIDE):
+        remedy = f"for {package.purpose}: {installation(package)}"
+        yield examined(package, OPTIONAL, remedy)
 
 
 def torch() -> Finding:
@@ -182,14 +178,6 @@ def fairseq() -> Finding:
     except Exception as error:
         return failed("fairseq", "fairseq", error, remedy)
     return Finding("fairseq", f"{version_of('fairseq-fixed')}, {count} architectures", OK)
-
-
-def required(package: Package) -> Finding:
-    return examined(package, MISSING, f"{package.name}: {installation(package)}")
-
-
-def optional(package: Package) -> Finding:
-    return examined(package, OPTIONAL, f"for {package.purpose}: {installation(package)}")
 
 
 def installation(package: Package) -> str:
