@@ -132,9 +132,6 @@ def texts(corpus, document_model, tmp_path_factory):
     def write(name, content, kind="tsv"):
         (folder / name).write_text("\n".join([*table_lines(content, kind), ""]), "utf-8")
 
-    rows = ["\t".join(row) for row in zip(ids, english, russian, strict=True)]
-    for split in ("train", "valid"):
-        (folder / f"corpus/{split}.tsv").write_text("\n".join([*rows, ""]), "utf-8")
     lines = zip(
         *(lines_of(corpus / f"train.{side}") for side in ("docid", "en", "ru")), strict=True
     )
