@@ -86,43 +86,6 @@ class T5Config(FairseqDataclass):
     max_target_positions: int = size_option(1024, "tokens of the longest target", most=LARGEST)
 
 
-def sizes(args: Any, side: str, dictionary: Any) -> T5Sizes:
-    """The sizes of one side, "encoder" or "decoder".
-
-    Raises MemAttnError for sizes that are out of range or do not fit together.
-    """
-    embed_dim, heads = (
-        getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
-    )
-    check_fields(args, T5Config)
-    if not args.t5_head_dim and embed_dim % heads:
-        raise MemAttnError(
-            f"--{side}-attention-heads must divide --{side}-embed-dim {embed_dim}, but is "
-            f"{heads}; or set --t5-head-dim"
-        )
-    try:
-        return T5Sizes(
-            vocab_size=len(dictionary),
-            layers=getattr(args, f"{side}_layers"),
-            embed_dim=embed_dim,
-            ffn_dim=getattr(args, f"{side}_ffn_embed_dim"),
-            heads=heads,
-            head_dim=args.t5_head_dim or embed_dim // heads,
-            source_dim=args.encoder_embed_dim,
-            dropout=args.dropout,
-            buckets=args.t5_position_buckets,
-            max_distance=args.t5_max_distance,
-            scale_embedding=args.t5_scale_embeddings,
-            scale_positions=args.t5_scale_positions,
-            pad=dictionary.pad(),
-        )
-    except ValueError as error:  # the other fields are checked
-        raise MemAttnError(
-            f"--t5-position-buckets {args.t5_position_buckets} with --t5-max-distance "
-            f"{args.t5_max_distance}: {error}"
-        ) from None
-
-
 @register_model("t5")
 class T5(FairseqEncoderDecoderModel):
     """T5's encoder and decoder.
@@ -159,7 +122,33 @@ class T5(FairseqEncoderDecoderModel):
 
     @classmethod
     def build_sizes(cls, args: Any, side: str, dictionary: Any, task: Any) -> T5Sizes:
-        return sizes(args, side, dictionary)
+        """The sizes of one side, "encoder" or "decoder".
+
+        Raises MemAttnError, and ValueError, for sizes out of range or that do not fit together.
+        """
+        sizes = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+        layers, embed_dim, ffn_dim, heads = (getattr(args, f"{side}_{name}") for name in sizes)
+        check_fields(args, T5Config)
+        if not args.t5_head_dim and embed_dim % heads:
+            raise MemAttnError(
+                f"--{side}-attention-heads must divide --{side}-embed-dim {embed_dim}, but is "
+                f"{heads}; or set --t5-head-dim"
+            )
+        return T5Sizes(
+            vocab_size=len(dictionary),
+            layers=layers,
+            embed_dim=embed_dim,
+            ffn_dim=ffn_dim,
+            heads=heads,
+            head_dim=args.t5_head_dim or embed_dim // heads,
+            source_dim=args.encoder_embed_dim,
+            dropout=args.dropout,
+            buckets=args.t5_position_buckets,
+            max_distance=args.t5_max_distance,
+            scale_embedding=args.t5_scale_embeddings,
+            scale_positions=args.t5_scale_positions,
+            pad=dictionary.pad(),
+        )
 
     @classmethod
     def build_encoder(cls, args: Any, dictionary: Any, table: Any, sizes: Any) -> T5Encoder:

@@ -496,7 +496,6 @@ def test_vocabularies_that_do_not_fit_are_refused(folder, changed, tmp_path, cap
     ("flags", "message"),
     [
         ({"dropout": 1.5}, "--dropout must be at least 0 and below 1, but is 1.5"),
-        ({"t5_position_buckets": 5}, "--t5-position-buckets 5 with --t5-max-distance 128: `buck"),
         ({"target": "other"}, "--share-all-embeddings needs one dictionary for source and target"),
         ({"left_pad_target": True}, "--left-pad-target does not work with --arch t5"),
     ],
