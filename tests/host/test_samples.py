@@ -79,4 +79,4 @@ def test_a_split_without_targets(split, bilingual, tmp_path):
     flags = [*TRANSLATOR, "--valid-subset", "valid,test", "--save-dir", tmp_path / "saved"]
     done = attempt("fairseq-train", data, *flags)
     assert_refused(done, f"the split {split} must have target sentences, but its target file is")
-    assert not list((tmp_path / "saved").iterdir())
+    assert not list((tmp_path / "saved").glob("*"))
