@@ -8,6 +8,8 @@ docs/fairseq.md in test_from_pretrained_page.py.
 import json
 import re
 import shutil
+from argparse import ArgumentParser
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -42,6 +44,7 @@ def test_every_page_with_python_has_a_test():
         "data": 1,
         "documents": 1,
         "equations": 1,
+        "corpora": 1,
     }
     elsewhere = {
         "fairseq": 1,
@@ -51,6 +54,16 @@ def test_every_page_with_python_has_a_test():
         "language_models": 2,
     }
     assert {page: count for page, count in counts.items() if count} == here | elsewhere
+
+
+def test_a_preparation(tmp_path: Path) -> None:
+    assert main(["new", "corpus", str(tmp_path / "talks")]) == 0
+    talks = ran("corpora", 0, __name__="talks")
+    parser = ArgumentParser()
+    talks["add_arguments"](parser)
+    argv = ["--archive", tmp_path / "talks", "--output", tmp_path / "data", "--vocab-size", "120"]
+    talks["run"](parser.parse_args(list(map(str, argv))))
+    assert (tmp_path / "data/bin/train.en-de.docids").is_file()
 
 
 @pytest.fixture(scope="module")
