@@ -1,8 +1,24 @@
-"""Writes the data of docs/slots.html: the memory of language models after each token of a text.
+r"""Writes the data of docs/slots.html: the memory of language models after each token of a text.
 
     python docs/site/slots.py DATA TEXT --sentencepiece-model spm.model --models mlp=mlp.pt
 
-The models of the page are described in docs/how_it_works.md.
+The models of the page have two layers of 64 and eight slots. They are trained for 500 updates on
+the English side of the generated corpus; the same for `gated` and `clustering` in place of `mlp`:
+
+    memattn prepare discourse --output corpus --train-docs 4000 --valid-docs 50 \
+      --test-docs 50 --seed 1
+    memattn prepare own-corpus --text train=corpus/train valid=corpus/valid test=corpus/test \
+      --langs en --output lm --vocab-size 870
+    fairseq-train lm/bin --user-dir fairseq_memattn --task language_modeling \
+      --arch abc_mlp_transformer_lm --abc-causal-slots 8 --decoder-layers 2 --decoder-embed-dim 64 \
+      --decoder-input-dim 64 --decoder-output-dim 64 --decoder-ffn-embed-dim 256 \
+      --decoder-attention-heads 2 --share-decoder-input-output-embed --dropout 0.0 \
+      --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr 5e-3 --lr-scheduler cosine \
+      --warmup-updates 100 --max-update 500 --tokens-per-sample 64 --max-tokens 2048 --seed 1 \
+      --save-dir mlp
+
+TEXT is: Ivan grew up in the country. Ivan will move a swing on Wednesday. Thank God! It surprised
+everyone.
 """
 
 import argparse
