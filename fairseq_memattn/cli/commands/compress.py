@@ -17,11 +17,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_memattn.cli.shared.models import (
-    check_paths,
-    load_model,
-    open_checkpoint,
-)
+from fairseq_memattn.cli.shared.models import check_paths, load_model, open_checkpoint
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import check_least
 

@@ -143,9 +143,7 @@ def read_scores(path: Path) -> list[float]:
     return scores
 
 
-def _read(
-    args: argparse.Namespace,
-) -> tuple[list[Group], dict[str, Any], dict[Path, Direction]]:
+def _read(args: argparse.Namespace) -> tuple[list[Group], dict[str, Any], dict[Path, Direction]]:
     """The groups of all sets, what was done with exchanged ones, and the languages of each set."""
     groups: list[Group] = []
     directions: dict[Path, Direction] = {}

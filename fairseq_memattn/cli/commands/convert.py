@@ -13,11 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.shared.model_flags import training_flags
-from fairseq_memattn.cli.shared.models import (
-    check_paths,
-    kind_of,
-    open_checkpoint,
-)
+from fairseq_memattn.cli.shared.models import check_paths, kind_of, open_checkpoint
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag, like

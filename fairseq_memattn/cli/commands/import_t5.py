@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.cli.shared import hf_checkpoint
-from fairseq_memattn.cli.shared.hf_checkpoint import (
-    checkpoint,
-    dictionary,
-    read_model,
-    write_model,
-)
+from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint, dictionary, read_model, write_model
 from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import flag

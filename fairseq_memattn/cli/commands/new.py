@@ -61,11 +61,7 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     check(args)
     name = args.folder.absolute().name
-    values = {
-        "NAME": name,
-        "CLASS": class_name(name),
-        "FOLDER": str(args.folder),
-    }
+    values = {"NAME": name, "CLASS": class_name(name), "FOLDER": str(args.folder)}
     if args.kind == "recipe":
         source, target = args.langs
         values |= {"DATA": str(args.data.absolute()), "SOURCE": source, "TARGET": target}

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.shared import segmentation, texts
 from fairseq_memattn.cli.shared.inputs import named_file
-from fairseq_memattn.cli.shared.models import (
-    check_paths,
-    folders,
-    load_model,
-    open_checkpoint,
-)
+from fairseq_memattn.cli.shared.models import check_paths, folders, load_model, open_checkpoint
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import flag
@@ -148,11 +143,7 @@ def run(args: argparse.Namespace) -> None:
     finish(
         args,
         kind,
-        {
-            "writers": memories.writers,
-            "readers": memories.readers,
-            "memories": memories.as_lists(),
-        },
+        {"writers": memories.writers, "readers": memories.readers, "memories": memories.as_lists()},
     )
 
 

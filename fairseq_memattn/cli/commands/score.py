@@ -30,11 +30,7 @@ from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text, say
 from fairseq_memattn.errors import LARGEST, check_least, flag
 from fairseq_memattn.evaluation.available_memory import check_memory
 from fairseq_memattn.evaluation.comet_score import import_comet
-from fairseq_memattn.evaluation.document_lines import (
-    Document,
-    docid_of_each_line,
-    read_documents,
-)
+from fairseq_memattn.evaluation.document_lines import Document, docid_of_each_line, read_documents
 from fairseq_memattn.evaluation.fairseq_output import (
     HYPOTHESIS,
     detokenise,

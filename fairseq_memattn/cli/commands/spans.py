@@ -184,9 +184,7 @@ def scores_with_facts(
 
 
 def results_text(
-    records: Sequence[SpanRecord],
-    predictions: Sequence[str],
-    rows: dict[str, tuple[int, Score]],
+    records: Sequence[SpanRecord], predictions: Sequence[str], rows: dict[str, tuple[int, Score]]
 ) -> str:
     empty = sum(not text for text in predictions)
     said = f"{len(records)} questions by the rules of {records[0].rules}, {empty} without an answer"

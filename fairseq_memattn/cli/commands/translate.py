@@ -21,11 +21,7 @@ from fairseq_memattn.cli.shared.models import load_translator
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.evaluation.document_lines import (
-    Document,
-    docid_of_each_line,
-    read_documents,
-)
+from fairseq_memattn.evaluation.document_lines import Document, docid_of_each_line, read_documents
 from fairseq_memattn.evaluation.text_columns import (
     FORMATS,
     file_of,

@@ -181,10 +181,7 @@ def shown_translation(args: argparse.Namespace) -> str:
 
 
 def content(
-    args: argparse.Namespace,
-    loaded: models.Loaded,
-    source: "list[Tensor]",
-    target: "list[Tensor]",
+    args: argparse.Namespace, loaded: models.Loaded, source: "list[Tensor]", target: "list[Tensor]"
 ) -> dict[str, Any]:
     from tqdm import tqdm
 
