@@ -17,6 +17,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.cli.shared.inputs import check_given
 from fairseq_memattn.cli.shared.models import check_paths, load_model, open_checkpoint
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import check_least
@@ -70,8 +71,7 @@ def check(args: argparse.Namespace) -> None:
     check_paths(args.data, args.path, one_model=True, one_folder=True)
     if args.output.exists() and not args.output.is_dir():
         raise ValueError(f"--output {args.output} is a file, not a folder")
-    if args.max_length is not None:
-        check_least(args, "max_length", 2)
+    check_given(args, ["max_length"], 2)
     check_least(args, "max_tokens", 1)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
-from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
+from fairseq_memattn.cli.shared.inputs import check_given, refuse_unused, require_file
 from fairseq_memattn.cli.shared.models import (
     TRANSLATION_MODEL,
     check_paths,
@@ -153,8 +153,7 @@ def write_way_back(
 
 def check(args: argparse.Namespace) -> None:
     check_paths(args.data, args.path, one_model=True)
-    if args.check is not None:
-        check_least(args, "check", 1, LARGEST)
+    check_given(args, ["check"], 1, LARGEST)
     check_least(args, "limit", 0)
     if args.check is None:
         unlimited = argparse.Namespace(subset=args.subset, limit=args.limit != LIMIT)

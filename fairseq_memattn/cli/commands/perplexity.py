@@ -18,7 +18,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairseq_memattn.cli.shared.inputs import refuse_unused
+from fairseq_memattn.cli.shared.inputs import check_given, refuse_unused
 from fairseq_memattn.cli.shared.models import (
     LANGUAGE_MODEL,
     check_paths,
@@ -29,7 +29,7 @@ from fairseq_memattn.cli.shared.models import (
 )
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, say
-from fairseq_memattn.errors import LARGEST, check_least
+from fairseq_memattn.errors import LARGEST
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.files import write_json
 
@@ -107,9 +107,7 @@ class Row(NamedTuple):
 def check(args: argparse.Namespace) -> None:
     if not args.stateful and not args.context_window:
         raise ValueError("give --context-window, --stateful or both")
-    for name in ("tokens_per_sample", "max_tokens"):
-        if getattr(args, name) is not None:
-            check_least(args, name, 1, LARGEST)
+    check_given(args, ("tokens_per_sample", "max_tokens"), 1, LARGEST)
     if args.tokens_per_sample is not None:
         check_sizes(args)
     if not args.stateful:

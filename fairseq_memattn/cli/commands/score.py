@@ -19,10 +19,12 @@ from fairseq_memattn.cli.scoring.tables import (
     results_text,
 )
 from fairseq_memattn.cli.shared.inputs import (
+    check_given,
     check_separator,
     fill_empty,
     named_file,
     require_file,
+    same_lines,
     warn_of_segmentation,
 )
 from fairseq_memattn.cli.shared.options import Options
@@ -219,8 +221,7 @@ def check(args: argparse.Namespace) -> None:
     for option in ("per_document", "last_of_documents"):
         if getattr(args, option) and not args.docids:
             raise ValueError(f"{flag(option)} needs --docids")
-    if args.resamples is not None:
-        check_least(args, "resamples", 0, LARGEST)
+    check_given(args, ["resamples"], 0, LARGEST)
     # sacreBLEU reads 0 as no seed.
     check_least(args, "seed", 1, LARGEST_SEED)
     check_separator(args.separator)
@@ -338,12 +339,7 @@ def read_beside(
 ) -> list[str]:
     """The sentences of a file that has as many as the reference."""
     lines = sentences(read_column(path, column), expected)
-    if len(lines) != expected:
-        raise ValueError(
-            f"{option} {path} has {len(lines)} lines, but --reference {args.reference} has "
-            f"{expected}"
-        )
-    return lines
+    return same_lines(option, path, lines, f"--reference {args.reference}", expected)
 
 
 def warn_of_uneven_windows(

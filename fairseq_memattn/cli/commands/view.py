@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.shared import models, segmentation
 from fairseq_memattn.cli.shared.generated_text import SEARCH
-from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
+from fairseq_memattn.cli.shared.inputs import check_given, read_texts, refuse_unused, same_lines
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.cli.shared.texts import words
-from fairseq_memattn.errors import LARGEST, check_least
-from fairseq_memattn.evaluation.text_columns import file_of, read_column
+from fairseq_memattn.errors import LARGEST
 from fairseq_memattn.files import write_text
 
 if TYPE_CHECKING:
@@ -83,13 +82,11 @@ def check(args: argparse.Namespace) -> None:
     else:
         names = ("subset", "document", "reference")
         refuse_unused(args, names, f"is for the data, but --text {args.text} was given")
-    if args.document is not None:
-        check_least(args, "document", 0)
+    check_given(args, ["document"], 0)
+    check_given(args, ["beam"], 1, LARGEST)
     if args.target or args.reference:
         reason = "is for the model's own translation, but another is given"
         refuse_unused(args, ("beam", "lenpen"), reason)
-    if args.beam is not None:
-        check_least(args, "beam", 1, LARGEST)
     if args.output.suffix != ".html":
         raise ValueError(f"--output must end with .html, but is {args.output}")
     given = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)
@@ -102,8 +99,7 @@ def read_lines(args: argparse.Namespace) -> list[list[str]]:
     for name, column in (("text", "src"), ("target", "ref")):
         path = getattr(args, name)
         if path is not None:
-            require_file(f"--{name}", path, file_of(path))
-            sides.append(read_column(path, column))
+            sides.append(read_texts(f"--{name}", path, column))
             for number, line in enumerate(sides[-1], start=1):
                 if not line.strip():
                     raise ValueError(
@@ -112,11 +108,8 @@ def read_lines(args: argparse.Namespace) -> list[list[str]]:
                     )
     if sides and not sides[0]:
         raise ValueError(f"--text {args.text} is empty")
-    if len(sides) > 1 and len(sides[0]) != len(sides[1]):
-        raise ValueError(
-            f"--target {args.target} has {len(sides[1])} lines, but --text {args.text} has "
-            f"{len(sides[0])}"
-        )
+    if len(sides) > 1:
+        same_lines("--target", args.target, sides[1], f"--text {args.text}", len(sides[0]))
     return sides
 
 

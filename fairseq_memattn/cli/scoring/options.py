@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairseq_memattn.cli.shared.inputs import named_file, refuse_unused
+from fairseq_memattn.cli.shared.inputs import check_given, named_file, refuse_unused
 from fairseq_memattn.cli.shared.options import Options
-from fairseq_memattn.errors import LARGEST, check_least, flag
+from fairseq_memattn.errors import LARGEST, flag
 
 SOURCE_TOKENIZE = "13a"
 NEED_DOCUMENTS = ("comet_context", "slide_window", "consistency", "cohesion", "positions")
@@ -87,11 +87,9 @@ def check(args: argparse.Namespace) -> None:
     from fairseq_memattn.evaluation.plots import check_format
     from fairseq_memattn.evaluation.scores import build_bleu
 
-    for name in ("comet_context", "slide_window"):
-        if getattr(args, name) is not None:
-            check_least(args, name, 1, LARGEST)
-    if args.slide_window and args.slide_stride is not None:
-        check_least(args, "slide_stride", 1, args.slide_window)
+    check_given(args, ("comet_context", "slide_window"), 1, LARGEST)
+    if args.slide_window:
+        check_given(args, ["slide_stride"], 1, args.slide_window)
     if not args.docids:
         refuse_unused(args, NEED_DOCUMENTS, "needs --docids")
     refuse_more_references(args)

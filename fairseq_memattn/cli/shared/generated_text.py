@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.shared import models, segmentation
-from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
+from fairseq_memattn.cli.shared.inputs import check_given, refuse_unused, require_file
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
-from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
+from fairseq_memattn.errors import LARGEST, MemAttnError
 from fairseq_memattn.evaluation.directions import check_direction
 from fairseq_memattn.evaluation.generative import Example
 from fairseq_memattn.evaluation.generative_sets import direction_of
@@ -84,8 +84,7 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--generate needs {missing}")
     refuse_unused(args, ["scores"], "is for contrastive sets; --generate has no scores")
     for name in SEARCH:
-        if getattr(args, name) is not None:
-            check_least(args, name, LEAST[name], LARGEST)
+        check_given(args, [name], LEAST[name], LARGEST)
     _check_sources(args)
     if args.path is None:
         refuse_unused(args, OF_CHECKPOINTS, "is for --path; an exported folder has its own")
@@ -113,8 +112,7 @@ def _check_sources(args: argparse.Namespace) -> None:
             raise ValueError(f"--documents {args.documents}: there is no such folder")
         if args.source_lang is None:
             raise ValueError("--source-lang is missing; --documents needs it, such as en")
-        if args.document_sentences is not None:
-            check_least(args, "document_sentences", 1, LARGEST)
+        check_given(args, ["document_sentences"], 1, LARGEST)
     elif jsons and args.sources is None:
         raise ValueError(
             f"--sets {jsons[0]}: a JSON file of ctxpro has no context; --sources or --documents is "

@@ -1,13 +1,14 @@
 """Checks of the files and texts that a command reads, and of options without effect."""
 
 import argparse
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli.shared.outputs import say
-from fairseq_memattn.errors import flag
+from fairseq_memattn.errors import check_least, flag
 from fairseq_memattn.evaluation.fairseq_output import signs_of_segmentation
-from fairseq_memattn.evaluation.text_columns import file_of
+from fairseq_memattn.evaluation.text_columns import file_of, read_column
 
 
 def require_file(option: str, path: Path, file: Path | None = None) -> None:
@@ -29,6 +30,27 @@ def refuse_unused(args: argparse.Namespace, names: Iterable[str], reason: str) -
     for name in names:
         if getattr(args, name) is not None and getattr(args, name) is not False:
             raise ValueError(f"{flag(name)} {reason}")
+
+
+def check_given(
+    args: argparse.Namespace, names: Iterable[str], least: float, most: float = math.inf
+) -> None:
+    """`check_least` of the options that are given."""
+    for name in names:
+        if getattr(args, name) is not None:
+            check_least(args, name, least, most)
+
+
+def same_lines(option: str, path: Path, lines: list[str], other: str, count: int) -> list[str]:
+    """The lines. Raises ValueError unless they are as many as those of the other option's file."""
+    if len(lines) != count:
+        raise ValueError(f"{option} {path} has {len(lines)} lines, but {other} has {count}")
+    return lines
+
+
+def read_texts(option: str, path: Path, column: str) -> list[str]:
+    require_file(option, path, file_of(path))
+    return read_column(path, column)
 
 
 def named_file(option: str, given: str) -> tuple[str | None, Path]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fairseq_memattn.cli.shared.inputs import check_given
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
@@ -305,9 +306,7 @@ def load(args: argparse.Namespace) -> Loaded:
 
     check_paths(args.data, args.path)
     check_least(args, "max_tokens", 1, LARGEST)
-    for side in ("source", "target"):
-        if getattr(args, f"{side}_context") is not None:
-            check_least(args, f"{side}_context", 0, MAX_CONTEXT)
+    check_given(args, ("source_context", "target_context"), 0, MAX_CONTEXT)
     models: list[Any] = []
     task: Any = None
     for path in args.path.split(":"):

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_memattn.cli.shared import segmentation
-from fairseq_memattn.cli.shared.inputs import refuse_unused, require_file
+from fairseq_memattn.cli.shared.inputs import read_texts, refuse_unused, same_lines
 from fairseq_memattn.cli.shared.models import Encoder
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import check_least
-from fairseq_memattn.evaluation.text_columns import file_of, read_column
 from fairseq_memattn.files import read_lines
 
 if TYPE_CHECKING:
@@ -68,13 +67,13 @@ def read_line(args: argparse.Namespace) -> Line | None:
         names = ("target", "sentencepiece_model", "subword_nmt")
         refuse_unused(args, names, "is for --text, which is not given")
         return None
-    sources = _read("--text", args.text, "src")
-    targets = None if args.target is None else _read("--target", args.target, "ref")
-    if targets is not None and len(targets) != len(sources):
-        raise ValueError(
-            f"--target {args.target} has {len(targets)} lines, but --text {args.text} has "
-            f"{len(sources)}"
-        )
+    if str(args.text) == "-":
+        sources = read_lines(Path("/dev/stdin"))
+    else:
+        sources = read_texts("--text", args.text, "src")
+    targets = None if args.target is None else read_texts("--target", args.target, "ref")
+    if targets is not None:
+        same_lines("--target", args.target, targets, f"--text {args.text}", len(sources))
     if args.index >= len(sources):
         raise ValueError(
             f"--index must be below the {len(sources)} lines of --text {args.text}, but is "
@@ -85,13 +84,6 @@ def read_line(args: argparse.Namespace) -> Line | None:
         if text is not None and not text.strip():
             raise ValueError(f"{option}, line {args.index + 1}: there is no text")
     return line
-
-
-def _read(option: str, path: Path, default: str) -> list[str]:
-    if str(path) == "-":
-        return read_lines(Path("/dev/stdin"))
-    require_file(option, path, file_of(path))
-    return read_column(path, default)
 
 
 def of_subset(args: argparse.Namespace, task: Any) -> dict[str, Any]:
