@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 
+import fairseq_memattn
 from fairseq_memattn.cli.commands import COMMANDS, WITH_MODELS, WITHOUT_FAIRSEQ
 from fairseq_memattn.errors import TRACEBACK, like, unforeseen
 from fairseq_memattn.host.installation import INSTALL, TORCH, require_fairseq
@@ -59,25 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Version(argparse.Action):
-    """Prints the version, which is looked up only then."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, **kwargs)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        import fairseq_memattn
-
-        print(f"fairseq-memattn {fairseq_memattn.__version__}")
-        parser.exit()
-
-
 def make_parser(commands: Collection[str]) -> argparse.ArgumentParser:
     """The parser of `memattn`, with the options of these commands; their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="memattn", description="Tools around fairseq_memattn's models and data."
     )
-    parser.add_argument("--version", action=_Version, help="show the version and exit")
+    version = f"fairseq-memattn {fairseq_memattn.__version__}"
+    parser.add_argument(
+        "--version", action="version", version=version, help="show the version and exit"
+    )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
@@ -100,8 +90,6 @@ def _run(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if args.command not in WITHOUT_FAIRSEQ:
         require_fairseq("the command")
-        import fairseq_memattn
-
         fairseq_memattn.register()
     logging.basicConfig(format="%(levelname)s: %(message)s")
     if getattr(args, "user_dir", None):
@@ -164,8 +152,6 @@ def _end_output() -> None:
 
 def _import_user_dir(args: argparse.Namespace) -> None:
     """Registers the controls and models of --user-dir. Raises FileNotFoundError without one."""
-    import fairseq_memattn
-
     fairseq_memattn.register()
     from fairseq.utils import import_user_module
 

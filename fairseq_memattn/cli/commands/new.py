@@ -10,6 +10,7 @@ from keyword import iskeyword
 from pathlib import Path
 from shlex import quote
 
+from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.files import write_text
 
@@ -35,27 +36,23 @@ NEXT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parsers = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     for kind, summary in KINDS.items():
-        one = parsers.add_parser(kind, help=summary, description=f"Write {summary}.")
+        add = Options(parsers.add_parser(kind, help=summary, description=f"Write {summary}."))
         meaning = "a new or empty folder; its name is that of what is written"
-        one.add_argument("folder", type=Path, metavar="FOLDER", help=meaning)
+        add.file("folder", meaning, metavar="FOLDER")
         if kind == "recipe":
-            add_recipe_arguments(one)
-
-
-def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=Path("corpus"),
-        help="the folder of `memattn prepare own-corpus` (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--langs",
-        nargs=2,
-        default=("de", "en"),
-        metavar=("SOURCE", "TARGET"),
-        help="the languages of the data (default: de en)",
-    )
+            add(
+                "--data",
+                "the folder of `memattn prepare own-corpus` (default: %(default)s)",
+                type=Path,
+                default=Path("corpus"),
+            )
+            add(
+                "--langs",
+                "the languages of the data (default: de en)",
+                nargs=2,
+                default=("de", "en"),
+                metavar=("SOURCE", "TARGET"),
+            )
 
 
 def run(args: argparse.Namespace) -> None:

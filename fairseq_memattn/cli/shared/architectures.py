@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PREFIXES = ("abc_", "t5_", "t5mem_", "gmat_")  # of this plugin's own options
-SIDES = ("encoder", "decoder")
+SIDES = ["encoder", "decoder"]
 VOCABULARY = 299_993  # a prime number, which is no other dimension of a weight
 LENGTH = 512
 
@@ -119,7 +119,7 @@ def parameters(name: str) -> int:
 def _architecture(name: str, kind: Any) -> Architecture:
     defaults = _defaults(name)
     # fairseq's RoBERTa also calls its one stack a decoder, in some of its options.
-    sides = [side for side in SIDES if _has(kind, side)]
+    sides = {"language model": ["decoder"], "encoder": ["encoder"]}.get(_kind(kind), SIDES)
 
     def sizes(option: str) -> str:
         found = [defaults.get(f"{side}_{option}") for side in sides]
@@ -151,10 +151,6 @@ def _kind(kind: Any) -> str:
     if issubclass(kind, FairseqLanguageModel):
         return "language model"
     return "encoder" if issubclass(kind, FairseqEncoderModel) else "encoder-decoder"
-
-
-def _has(kind: Any, side: str) -> bool:
-    return {"language model": "decoder", "encoder": "encoder"}.get(_kind(kind), side) == side
 
 
 def _defaults(name: str) -> dict[str, Any]:
