@@ -18,6 +18,9 @@ def test_old_names():
     with pytest.warns(DeprecationWarning):
         from fairseq_memattn.perplexity.by_position import LossByPosition
     assert LossByPosition
+    with pytest.warns(DeprecationWarning):
+        from fairseq_memattn.evaluation.exchanged import handle_exchanged
+    assert handle_exchanged
 
 
 def test_new_names():

@@ -5,8 +5,6 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 
@@ -34,11 +32,3 @@ def test_the_notes_of_a_release() -> None:
         ["bash", "-c", f"version=0.1.0; {command}"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.stdout.strip() == CHANGELOG.partition("## [0.1.0] - 2026-11-23")[2].strip()
-
-
-def test_a_module_that_moved() -> None:
-    from fairseq_memattn.evaluation import swapped_groups
-
-    with pytest.warns(DeprecationWarning, match="is now fairseq_memattn.evaluation.swapped_groups"):
-        from fairseq_memattn.evaluation.exchanged import handle_exchanged
-    assert handle_exchanged is swapped_groups.handle_exchanged
