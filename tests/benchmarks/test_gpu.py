@@ -21,6 +21,7 @@ def run(tmp_path, *options):
     return json.loads(out.with_suffix(".json").read_text()), done
 
 
+@pytest.mark.full
 def test_report(tmp_path):
     report, done = run(tmp_path)
     assert report["complete"]

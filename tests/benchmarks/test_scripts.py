@@ -93,6 +93,7 @@ def test_state_of_the_last_step(reports):
     assert all(short[name] == long[name] for name in ("abc", "rfa", "t2r"))
 
 
+@pytest.mark.full
 def test_peaks_of_chunks_and_of_masked_attention(reports):
     """What chunks hold does not grow with the square of the length; masked attention is cut off."""
     short, long = json.loads((reports / "global_memory.json").read_text())["rows"]

@@ -96,6 +96,7 @@ def test_context_in_sequences(document_data, documents, tmp_path):
     assert found == generated(trained, *task, "--beam", 3)
 
 
+@pytest.mark.full
 def test_a_model_without_context(translator, documents, tmp_path):
     """Every sentence by itself."""
     made = DocumentTranslator.from_pretrained(export(translator, tmp_path / "folder"))

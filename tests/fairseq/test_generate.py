@@ -53,6 +53,7 @@ def assert_same(ours, theirs, alignments=True):
         assert not alignments or one.alignment == other.alignment
 
 
+@pytest.mark.full
 def test_scored_equals_generated(generated, translator, corpus, tmp_path):
     """The decoder reading a translation at once gives what it gave writing it step by step."""
     found = [hypothesis for one in generated.values() for hypothesis in one.values()]

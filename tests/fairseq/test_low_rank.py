@@ -255,6 +255,7 @@ def test_a_training_leaves_the_trained_weights(tuning):
     assert updates and all(weight.any() for weight in updates.values())
 
 
+@pytest.mark.full
 def test_resuming(tuning, data, tmp_path):
     for updates in (2, 4):
         done = train(data, tmp_path, *tuning.flags, "--max-update", updates)

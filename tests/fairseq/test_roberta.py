@@ -117,6 +117,7 @@ def as_first_released(state):
     return state | {"args": Namespace(**options), "cfg": None, "model": weights}
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_the_first_release(softmax, tmp_path):
     state = torch.load(softmax.checkpoint, weights_only=False)
     older = tmp_path / "model.pt"

@@ -303,6 +303,7 @@ def test_validation_reports_loss_accuracy_and_perplexity(trained):
 GENERATION = shlex.split("--task span_corruption --source-length 64 --beam 1")
 
 
+@pytest.mark.full
 def test_each_block_has_a_limit_of_its_own(trained):
     limit = ["--max-len-a", 0.1, "--max-len-b", 1]
     together, alone = (

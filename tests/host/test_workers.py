@@ -66,6 +66,7 @@ def test_a_resumed_epoch_goes_on(make, workers: int) -> None:
     assert read(batches) == [3] * 3
 
 
+@pytest.mark.full
 def test_a_batch_that_cannot_be_sent_is_an_error(make) -> None:
     """multiprocessing leaves it out, and the command would wait for it."""
     batches = make(1)

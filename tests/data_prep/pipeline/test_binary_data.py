@@ -74,6 +74,7 @@ def test_dictionaries_of_the_text(languages: list[str], joined: bool, tmp_path: 
     check(written(tmp_path), languages, tmp_path, joined=joined)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("languages", [["en"], ["en", "de"]])
 def test_a_dictionary_that_overwrites_symbols(languages: list[str], tmp_path: Path) -> None:
     path = tmp_path / "given.txt"
@@ -81,6 +82,7 @@ def test_a_dictionary_that_overwrites_symbols(languages: list[str], tmp_path: Pa
     check(written(tmp_path), languages, tmp_path, dictionary=path)
 
 
+@pytest.mark.full
 def test_a_dictionary_for_each_language(tmp_path: Path) -> None:
     given = {"en": tmp_path / "given.en", "de": tmp_path / "given.de"}
     given["en"].write_text(DICTIONARY, encoding="utf-8")
