@@ -9,8 +9,8 @@ from fairseq_memattn.errors import MemAttnError, flag
 
 GO_ON = "MEMATTN_OTHER_OPTIONS"  # an environment variable; 1: another value is no error
 
-# Options of a model on which depends what its weights compute, and those of them on which that
-# depends in training alone, or never.
+# MEANING: the options that change what a model's weights compute. FREE: those of them that change
+# training alone, or nothing.
 MEANING = re.compile(
     r"^(abc|gmat|t5|t5mem|no|scale|adaptive|tie)_|attention_heads$|activation_fn$|_before$|_pos$"
 )
