@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.nn import functional
 from torch.nn.functional import linear, pad
 
@@ -22,6 +23,7 @@ from fairseq_memattn.attention.ops.common import (
     omit_padding,
     over_tokens,
 )
+from fairseq_memattn.attention.ops.context_parallel import count_before
 
 T = TypeVar("T")
 
@@ -66,11 +68,13 @@ class Tokens(NamedTuple):
     x: (B, S, E), the representations that keys and values are projected from
     key_padding_mask: (B, S), True at padding, on either side
     shared: what layers share within a forward pass; None shares nothing
+    context_group: processes that have a part of a sequence each, these tokens the own one
     """
 
     x: Tensor
     key_padding_mask: Tensor | None = None
     shared: Shared | None = None
+    context_group: ProcessGroup | None = None
 
 
 class Control(nn.Module, ABC):
@@ -93,6 +97,8 @@ class Control(nn.Module, ABC):
     is_kernel: ClassVar[bool] = False  # whether it has features in the place of slots
     # Whether the memory of several sentences is the sum of the memories of each: `attend_from`.
     can_carry: ClassVar[bool] = False
+    # Whether causal attention over whole sequences uses `Tokens.context_group`.
+    can_split: ClassVar[bool] = False
     # Whether encoder attention sees the tokens around each query: it is then `is_centred`.
     can_centre: ClassVar[bool] = False
     # Whether a layer passes its memory to the next, through `Tokens.shared`.
@@ -175,8 +181,12 @@ class NormalisedControl(Control):
     ) -> Tensor:
         log_alpha = self._log_alpha(k, tokens)
         log_alpha = drop_writes(log_alpha, dropout, -torch.inf)
-        mask = tokens.key_padding_mask
-        return abc_attention(q, k, v, log_alpha, causal=causal, key_padding_mask=mask)
+        return abc_attention(
+            *(q, k, v, log_alpha),
+            causal=causal,
+            key_padding_mask=tokens.key_padding_mask,
+            context_group=tokens.context_group,
+        )
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
@@ -236,6 +246,7 @@ class PositionedState(NamedTuple):
 class PositionControl(Control):
     """Control vectors that depend on the position of a token alone. Padding has no position."""
 
+    can_split: ClassVar[bool] = True
     adds_tokens: ClassVar[bool] = True  # whether a slot is a sum of tokens
     state_class: ClassVar[type | None] = PositionedState
 
@@ -251,8 +262,12 @@ class PositionControl(Control):
             phi = functional.dropout(phi, dropout)  # scales the other writes, since it is a sum
         else:
             phi = drop_writes(phi, dropout, 0.0)
-        mask = tokens.key_padding_mask
-        return additive_attention(q, k, v, phi, causal=causal, key_padding_mask=mask)
+        return additive_attention(
+            *(q, k, v, phi),
+            causal=causal,
+            key_padding_mask=tokens.key_padding_mask,
+            context_group=tokens.context_group,
+        )
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
@@ -269,7 +284,10 @@ class PositionControl(Control):
         return PositionedState(*memory, positions_of(k, tokens.key_padding_mask)[:, -1] + 1)
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
-        phi = self._phi(positions_of(k, tokens.key_padding_mask), True)
+        positions, group = positions_of(k, tokens.key_padding_mask), tokens.context_group
+        if group is not None:
+            positions = positions + count_before(positions[:, -1] + 1, group).unsqueeze(1)
+        phi = self._phi(positions, group is None)
         return omit_padding(phi, tokens.key_padding_mask)
 
     def _phi(self, positions: Tensor, from_start: bool) -> Tensor:

@@ -18,6 +18,7 @@ from fairseq_memattn.attention.ops.common import (
     omit_padding,
     over_tokens,
 )
+from fairseq_memattn.attention.ops.context_parallel import decays, memory_before
 
 DAMPING = 16.0
 BLOCK = 512  # tokens, of which normalisers are summed
@@ -37,6 +38,7 @@ class GatedControl(Control):
     """
 
     state_class: ClassVar[type | None] = MemoryState
+    can_split: ClassVar[bool] = True
 
     def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
         super().__init__(sizes, options)
@@ -54,9 +56,13 @@ class GatedControl(Control):
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
         log_gate = self.log_gate(tokens, dropout)
-        if causal:
-            return self._advance(q, k, v, log_gate, None)[0]
-        return abc_read(q, self._memory(k, v, log_gate))
+        if not causal:
+            return abc_read(q, self._memory(k, v, log_gate))
+        state = None
+        if tokens.context_group is not None:
+            written = self._memory(k, v, log_gate)._replace(log_mass=log_gate.sum(dim=2))
+            state = memory_before(written, tokens.context_group, weigh=decays)
+        return self._advance(q, k, v, log_gate, state)[0]
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +65,7 @@ class MLPControl(NormalisedControl):
     """
 
     Options = MLPOptions
+    can_split: ClassVar[bool] = True
 
     def __init__(self, sizes: Sizes, options: MLPOptions) -> None:
         super().__init__(sizes, options)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from fairseq_memattn.attention.controls.base import Control, NormalisedControl, Shared, Tokens
 from fairseq_memattn.attention.controls.options import Sizes
@@ -66,6 +67,7 @@ class ABCAttention(AttentionDropout):
     """
 
     layer_control: LayerControl | None = None  # where a `ControlPool` owns the control
+    context_group: ProcessGroup | None = None
 
     def __init__(
         self,
@@ -191,6 +193,25 @@ class ABCAttention(AttentionDropout):
         self._check(x, source, key_padding_mask)
         return self.join(self.attend(x, self.tokens(source, key_padding_mask, shared)))
 
+    def split_context(self, group: ProcessGroup | None) -> None:
+        """Lets processes have a part of each sequence (B, T, E), of any T, in their order.
+
+        In each process `forward` then takes and returns the own part. Processes exchange a memory,
+        whose size does not depend on T, so that each needs memory for its own part alone. All call
+        `forward`, and `backward` if one does. `step` is not split.
+
+        group: None for whole sequences again
+
+        Raises ValueError for a layer that is not causal, and for a control without such a form.
+        """
+        if group is not None and not (self.causal and self.control.can_split):
+            raise ValueError(
+                "`split_context` needs causal attention with a control whose memory is a sum over "
+                f"tokens, but this layer has {type(self.control).__name__} and "
+                f"causal={self.causal}."
+            )
+        self.context_group = group
+
     def step(
         self, x: Tensor, state: Any = None, *, key_padding_mask: Tensor | None = None
     ) -> tuple[Tensor, Any]:
@@ -246,7 +267,7 @@ class ABCAttention(AttentionDropout):
         """What the control writes, with what the layers of its pool share if nothing is given."""
         if shared is None and self.layer_control is not None:
             shared = self.layer_control.shared
-        return Tokens(x, key_padding_mask, shared)
+        return Tokens(x, key_padding_mask, shared, self.context_group)
 
     def attend(self, x: Tensor, source: Tokens) -> Tensor:
         """Attention over whole sequences, (B, H, T, D), after those that a pool's pass carries."""

@@ -131,6 +131,11 @@ def check_causal(q: Tensor, k: Tensor) -> None:
         )
 
 
+def check_context(causal: bool, context_group: object) -> None:
+    if context_group is not None and not causal:
+        raise ValueError("`context_group` needs causal=True.")
+
+
 def check_packed(
     q: Tensor, cu_seqlens: Tensor, causal: bool, key_padding_mask: Tensor | None
 ) -> None:

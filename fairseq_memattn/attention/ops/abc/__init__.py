@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.abc import chunked, naive
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
+    check_context,
     check_devices,
     check_in_place,
     check_memory_state,
@@ -47,6 +49,7 @@ from fairseq_memattn.attention.ops.common import (
     read_scale,
     scaled,
 )
+from fairseq_memattn.attention.ops.context_parallel import memory_before
 
 Form = Callable[..., tuple[Tensor, MemoryState]]
 
@@ -112,6 +115,7 @@ def abc_attention(
     scale: float | None = None,
     chunk_size: int | None = None,
     cu_seqlens: Tensor | None = None,
+    context_group: ProcessGroup | None = None,
 ) -> Tensor:
     """ABC over whole sequences, in time and memory linear in their length.
 
@@ -127,6 +131,10 @@ def abc_attention(
         batch: sequence n has the positions from cu_seqlens[n] to cu_seqlens[n + 1], and reads
         nothing of the others. Rises from 0 to at most T, which the kernels of a GPU do not check;
         positions after the last sequence get zeros. Causal, without padding
+    context_group: processes that have a part of T positions each, which may differ, of one
+        sequence, in their order; all of them call it, and all or none compute gradients. Causal.
+        The numbers of `cu_seqlens` are those of the whole sequence minus the first position of the
+        part, and are read back from the device
 
     Returns (B, H, T, D) in q's dtype. A query before which nothing was written gets zeros.
     Normalisers and memories are in float32 (float64 for float64 inputs).
@@ -139,13 +147,18 @@ def abc_attention(
     scale = read_scale(q, scale)
     if cu_seqlens is not None:
         check_packed(q, cu_seqlens, causal, key_padding_mask)
-        return _packed(q, k, v, log_alpha, cu_seqlens, scale, chunk_size)
+        inputs = (q, k, v, log_alpha, cu_seqlens, scale, chunk_size)
+        return _packed(*inputs) if context_group is None else _packed_part(*inputs, context_group)
+    check_context(causal, context_group)
     if not causal:
         return abc_read(q, abc_write(k, v, log_alpha, key_padding_mask), scale)
     check_causal(q, k)
     log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
     attend = choose(BACKENDS, q, log_alpha.shape[3])
-    out, _ = attend(q, k, v, log_alpha, key_padding_mask, None, scale, chunk_size)
+    state = None
+    if context_group is not None:
+        state = memory_before(abc_write(k, v, log_alpha), context_group)
+    out, _ = attend(q, k, v, log_alpha, key_padding_mask, state, scale, chunk_size)
     return out
 
 
@@ -173,6 +186,35 @@ def _packed(
     return torch.cat([*outs, torch.zeros_like(q[:, :, ends[-1] :])], dim=2)
 
 
+def _packed_part(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    cu_seqlens: Tensor,
+    scale: float,
+    chunk_size: int | None,
+    group: ProcessGroup,
+) -> Tensor:
+    """The causal form of each sequence, of which the first may have begun in an earlier part."""
+    length, bounds = q.shape[2], cu_seqlens.tolist()
+    inside = [n for n in bounds if 0 <= n <= length]
+    first = min((n for n in inside if n > 0), default=length)
+    places = torch.arange(length, device=q.device).unsqueeze(1)
+    log_alpha = log_alpha.masked_fill(places >= bounds[-1], -torch.inf)
+    last = log_alpha.masked_fill(places < max(inside, default=0), -torch.inf)
+    state = memory_before(abc_write(k, v, last), group, ends=bool(inside))
+    attend = choose(BACKENDS, q, log_alpha.shape[3])
+    inputs = (q, k, v, log_alpha)
+    begun = (x[:, :, :first] for x in inputs)
+    out, _ = attend(*begun, None, state, scale, chunk_size)
+    if first == length:
+        return out
+    q, k, v, log_alpha = (x[:, :, first:] for x in inputs)
+    cu_seqlens = (cu_seqlens - first).clamp(0, length - first)
+    return torch.cat([out, _packed(q, k, v, log_alpha, cu_seqlens, scale, chunk_size)], dim=2)
+
+
 def _ends(cu_seqlens: Tensor, q: Tensor) -> list[int]:
     """The numbers, read from the device."""
     ends: list[int] = cu_seqlens.tolist()
@@ -194,6 +236,7 @@ def abc_step(
     key_padding_mask: Tensor | None = None,
     scale: float | None = None,
     in_place: bool = False,
+    context_group: ProcessGroup | None = None,
 ) -> tuple[Tensor, MemoryState]:
     """Continues causal ABC by T >= 1 positions from a memory of constant size (equation 5).
 
@@ -203,6 +246,8 @@ def abc_step(
 
     in_place: overwrites the given state and returns it, for loops that keep its tensors, such as
         CUDA graphs; without gradients
+    context_group: as in `abc_attention`; the first process gives the state, the others None, and
+        each gets the memory after its own part
 
     Raises ValueError for inputs, or a state, that do not fit, and TypeError for what is no tensor
     or no `MemoryState`.
@@ -216,6 +261,8 @@ def abc_step(
         check_in_place(state, needs_gradient(q, k, v, log_alpha, *(state or ())))
     scale = read_scale(q, scale)
     log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
+    if context_group is not None:
+        state = memory_before(abc_write(k, v, log_alpha), context_group, start=state)
     if q.shape[2] > 1:
         attend = choose(BACKENDS, q, log_alpha.shape[3])
         out, after = attend(q, k, v, log_alpha, key_padding_mask, state, scale, None)

@@ -13,12 +13,14 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from fairseq_memattn.attention.ops.abc import Form, abc_read, causal_backends, step_by_kernel
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.additive import naive
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
+    check_context,
     check_memory_state,
     check_options,
     check_scale,
@@ -34,6 +36,7 @@ from fairseq_memattn.attention.ops.common import (
     omit_padding,
     read_scale,
 )
+from fairseq_memattn.attention.ops.context_parallel import memory_before, sums
 
 BACKENDS = causal_backends(additive_causal_attention, naive.causal_attention, normalised=False)
 
@@ -49,6 +52,7 @@ def additive_attention(
     key_padding_mask: Tensor | None = None,
     scale: float | None = None,
     chunk_size: int | None = None,
+    context_group: ProcessGroup | None = None,
 ) -> Tensor:
     """Attention over whole sequences, in time and memory linear in their length.
 
@@ -57,12 +61,16 @@ def additive_attention(
     """
     check_shapes(q, k, v, phi, key_padding_mask, "phi")
     check_options(causal, scale, chunk_size)
+    check_context(causal, context_group)
     if not causal:
         return abc_read(q, additive_write(k, v, phi, key_padding_mask), scale)
     check_causal(q, k)
     phi = omit_padding(phi, key_padding_mask)
     attend = choose(BACKENDS, q, phi.shape[3])
-    out, _ = attend(q, k, v, phi, key_padding_mask, None, read_scale(q, scale), chunk_size)
+    state = None
+    if context_group is not None:
+        state = memory_before(additive_write(k, v, phi), context_group, weigh=sums)
+    out, _ = attend(q, k, v, phi, key_padding_mask, state, read_scale(q, scale), chunk_size)
     return out
 
 
@@ -76,6 +84,7 @@ def additive_step(
     *,
     key_padding_mask: Tensor | None = None,
     scale: float | None = None,
+    context_group: ProcessGroup | None = None,
 ) -> tuple[Tensor, MemoryState]:
     """Continues causal attention by T >= 1 positions (equation 5), as `abc_step` does."""
     check_shapes(q, k, v, phi, key_padding_mask, "phi")
@@ -85,6 +94,9 @@ def additive_step(
         check_memory_state(state, k, phi)
     scale = read_scale(q, scale)
     phi = omit_padding(phi, key_padding_mask)
+    if context_group is not None:
+        written = additive_write(k, v, phi)
+        state = memory_before(written, context_group, weigh=sums, start=state)
     if q.shape[2] > 1:
         attend = choose(BACKENDS, q, phi.shape[3])
         return attend(q, k, v, phi, key_padding_mask, state, scale, None)
