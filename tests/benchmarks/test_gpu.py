@@ -2,11 +2,16 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+import torch
 from forked import run_forked
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu.py"
@@ -27,15 +32,40 @@ def test_report(tmp_path):
     assert report["complete"]
     assert [row["contender"] for row in report["correctness"]] == ["abc"]
     assert all(error < 1e-5 for row in report["correctness"] for error in row["errors"])
-    settings = [(row["shape"], row["slots"]) for row in report["attention"]]
-    assert settings == [("1x9x2x4", 3), ("1x17x2x4", 3)]
+    settings = [(row["contender"], row["shape"], row["slots"]) for row in report["attention"]]
+    shapes = ("1x9x2x4", "1x17x2x4")
+    assert settings == [(name, shape, 3) for name in ("abc", "flash") for shape in shapes]
     for row in report["attention"]:
-        for name in ("abc", "flash"):
-            assert row["contenders"][name]["forward_backward_ms"] > 0
+        assert row["forward_backward_ms"] >= row["forward_backward_host_ms"] > 0
     assert [row["length"] for row in report["steps"]] == [4, 8]
     assert "A decoding step" in done.stdout
-    assert done.stderr.startswith("CPU: 2 decoding steps and 2 settings of attention, nothing new")
-    assert (tmp_path / "report.png").stat().st_size > 0
+    assert done.stderr.startswith("CPU: 220 s at most\nsteps, 4: ")
+
+
+def test_what_a_gpu_alone_measures():
+    """Replays and kernels, with a stand-in for torch.cuda."""
+    script = runpy.run_path(str(SCRIPT))
+    names = "CUDAGraph Event Stream current_stream synchronize reset_peak_memory_stats"
+    cuda = {name: mock.MagicMock() for name in names.split()}
+    cuda |= dict.fromkeys(("stream", "graph"), lambda *_: nullcontext())
+    cuda |= dict.fromkeys(("memory_allocated", "max_memory_allocated"), lambda *_: 0)
+    cuda["Event"].return_value.elapsed_time.return_value = 0.5
+    kernels = [("void scan<int>", 3, 9.0), ("attend", 6, 33.0), ("cudaLaunchKernel", 9, 0.0)]
+    profiler = mock.MagicMock()
+    profiler.return_value.__enter__.return_value.key_averages.return_value = [
+        SimpleNamespace(key=key, count=count, self_device_time_total=us)
+        for key, count, us in kernels
+    ]
+    script["kernel_times"].__globals__["profile"] = profiler
+    inputs = script["draw"](script["Shape"](1, 9, 2, 4), 3, torch.float32, torch.device("cpu"))
+    found = {}
+    with mock.patch.multiple(torch.cuda, **cuda):
+        for more in script["measure"](script["flash"], inputs, 2, torch.device("cuda")):
+            found |= more
+    assert found["graph_ms"] == 0.5
+    assert found["forward_peak_mib"] == 0
+    assert list(found["kernels_us"].items()) == [("attend", [2, 11]), ("scan<int>", [1, 3])]
+    assert cuda["CUDAGraph"].return_value.replay.call_count == 3
 
 
 @pytest.mark.full
@@ -53,14 +83,14 @@ def test_one_contender_that_fails_ends_nothing(tmp_path):
     assert report["complete"]
     (errors,) = {row["error"] for row in report["correctness"] if row["contender"] == "fla-abc"}
     assert errors == "ModuleNotFoundError: No module named 'fla.ops'"
-    assert "fla-gsa" in done.stdout
+    assert f"fla-gsa at 1x17x2x4, M 3: {errors}" in done.stdout
 
 
 def test_a_budget_that_is_spent(tmp_path):
-    report, _ = run(tmp_path, "--budget", "0")
+    report, done = run(tmp_path, "--budget", "0")
     assert not report["complete"]
-    assert report["correctness"]
     assert report["attention"] == []
+    assert "out of time; the report has what was measured" in done.stderr
 
 
 SENTENCES = {
@@ -104,5 +134,5 @@ def test_help():
     done = run_forked([str(SCRIPT), "--help"], None, None, dict(os.environ))
     text = " ".join(done.stdout.split())
     assert "--shapes BxTxHxD [BxTxHxD ...]" in text
-    assert "(default 32 64 128; on a CPU 32 64)" in text
+    assert "(default 64; on a CPU 32 64)" in text
     assert "None" not in text
