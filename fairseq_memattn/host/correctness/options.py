@@ -7,13 +7,14 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from fairseq_memattn.errors import MOST_LAYERS, MOST_VECTORS, MemAttnError, flag
 from fairseq_memattn.host.correctness.trained_options import check_model_options, check_models
-from fairseq_memattn.host.correctness.training import alone
+from fairseq_memattn.host.correctness.training import train_alone
 from fairseq_memattn.host.safety.literals import LiteralError, read_literal
 
 BELOW_ONE = math.nextafter(1, 0)
@@ -61,17 +62,15 @@ def check_first(call: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -
     check_configuration(cfg)
     called = args[0] if args and callable(args[0]) else call
     command = called.__module__.removeprefix("fairseq_cli.")
-    held: AbstractContextManager[None] = nullcontext()
     if command == "train":
         check_training(cfg)
-        held = alone(cfg)
+        args = (partial(train_alone, called), *args[1:])
     if command in ("generate", "interactive"):
         check_search(cfg, command)
     if command in WITH_MODEL:
         check_models(cfg, command)
         cfg.dataset.required_batch_size_multiple = 1  # a larger one leaves out the last batch
-    with held:
-        return call(cfg, *args, **kwargs)
+    return call(cfg, *args, **kwargs)
 
 
 def check_search(cfg: Any, command: str) -> None:

@@ -136,12 +136,17 @@ def resume(
     return extra_state, batches
 
 
-def alone(cfg: Any) -> AbstractContextManager[None]:
-    """Holds the lock of --save-dir. Raises MemAttnError if another training writes there."""
+def train_alone(main: Callable[..., None], cfg: Any, **kwargs: Any) -> None:
+    """`train.main` that holds the lock of --save-dir in the first of its processes.
+
+    Raises MemAttnError if another training writes there.
+    """
     folder = Path(cfg.checkpoint.save_dir)
-    if cfg.checkpoint.no_save or cfg.distributed_training.distributed_rank != 0:
-        return nullcontext()
-    return locked(folder / ".lock", f"another training is writing to --save-dir {folder}")
+    held: AbstractContextManager[None] = nullcontext()
+    if not cfg.checkpoint.no_save and cfg.distributed_training.distributed_rank == 0:
+        held = locked(folder / ".lock", f"another training is writing to --save-dir {folder}")
+    with held:
+        main(cfg, **kwargs)
 
 
 def _should_stop() -> Any:
