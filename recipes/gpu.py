@@ -5,8 +5,8 @@
 
 Measures words a second and peak memory at three lengths, each form of half precision for some
 updates, two processes where there are two GPUs, and the perplexity that WikiText-2 and Multi30k
-reach in the time that is left. On a GPU the kernels of causal ABC are compiled first, for at most a
-quarter of the budget.
+reach in the time that is left. All trainings run in this process, one after another. On a GPU the
+kernels of causal ABC are compiled first, for at most a quarter of the budget.
 
 The table is in WORK/results.md and WORK/results.json, and has what there is if this is stopped. A
 further call replaces it, but keeps the prepared data. Paths are the repository's unless they begin
@@ -14,6 +14,9 @@ with a slash.
 """
 
 import argparse
+import json
+import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -22,12 +25,28 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import gpu_table
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("speed", "modes", "processes", "wikitext-2", "multi30k")
+FORMAT = 2  # of the JSON
+PARTS = {
+    "speed": "Words a second and peak memory",
+    "modes": "Half precision, abc-32",
+    "processes": "Two processes",
+    "wikitext-2": "WikiText-2",
+    "multi30k": "Multi30k English-German",
+}
+COLUMNS = {
+    "system": "",
+    "length": "tokens",
+    "words_per_second": "words/s",
+    "peak_gb": "peak GB",
+    "updates": "updates",
+    "seconds": "s in all",
+    "train_ppl": "training perplexity",
+    "valid_ppl": "validation perplexity",
+    "result": "",
+}
 SYSTEMS = {
     "softmax": "--arch transformer_lm",
     "abc-32": "--arch abc_mlp_transformer_lm --abc-causal-slots 32",
@@ -42,14 +61,6 @@ TINY = (
     "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 "
     "--encoder-attention-heads 2 --decoder-attention-heads 2"
 )
-# What is imported here is what a training imports before it begins.
-PROBE = """
-import logging, torch, fairseq_memattn
-logging.disable()
-fairseq_memattn.register()
-gpus = torch.cuda.device_count()
-print(gpus, f"{torch.cuda.get_device_name() if gpus else 'CPU'}, torch {torch.__version__}")
-"""
 
 
 class Run(NamedTuple):
@@ -62,7 +73,7 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.part}-{self.system}-{self.length or '-'}"
+        return f"{self.part}, {self.system}, {self.length or '-'}"
 
     @property
     def converges(self) -> bool:
@@ -84,9 +95,9 @@ def planned(args: argparse.Namespace, gpus: int) -> list[Run]:
 
 
 def flags_of(run: Run, args: argparse.Namespace) -> list[str]:
-    """Of its model, its data and its precision."""
+    """Of fairseq-train."""
     precision = f"--{run.system}" if run.part == "modes" else "" if args.tiny else "--bf16"
-    processes = "--distributed-world-size 2" if run.part == "processes" else ""
+    processes = f"--distributed-world-size {2 if run.part == 'processes' else 1}"
     size = args.size
     if run.length is None:
         text = f"""{args.work}/multi30k/bin --task translation {TRANSLATION[run.system]}
@@ -103,91 +114,67 @@ def flags_of(run: Run, args: argparse.Namespace) -> list[str]:
             --adaptive-softmax-cutoff 2000,10000 --tie-adaptive-weights --criterion adaptive_loss
             --ddp-backend legacy_ddp --tokens-per-sample {run.length} --sample-break-mode none
             --max-tokens {args.tokens} --clip-norm 0.5"""
-    return f"{text} {precision} {processes}".split()
+    common = f"""--user-dir fairseq_memattn --seed {args.seed} --optimizer adam --lr 5e-4
+        --lr-scheduler inverse_sqrt --warmup-updates 200 --no-save --max-tokens-valid 8192
+        --required-batch-size-multiple 1 --num-workers 0
+        {"--cpu --max-valid-steps 5" if args.tiny else ""}"""
+    return [*f"{text} {precision} {processes} {common}".split(), "--adam-betas", "(0.9, 0.98)"]
 
 
-class Trainings:
-    """Processes, which end with this one."""
-
-    def __init__(self, args: argparse.Namespace):
-        self.args, self.running = args, dict[subprocess.Popen[bytes], float]()
-
-    def start(self, log: Path, limit: float, *flags: str) -> None:
-        device = ["--cpu"] if self.args.tiny else []
-        common = f"""--user-dir fairseq_memattn --seed {self.args.seed} --optimizer adam --lr 5e-4
-            --lr-scheduler inverse_sqrt --warmup-updates 200 --no-save
-            --required-batch-size-multiple 1 --log-format json --adam-betas"""
-        command = [str(self.args.bin / "fairseq-train"), "--distributed-world-size", "1", *flags]
-        command += [*device, *common.split(), "(0.9, 0.98)"]
-        with log.open("wb") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        self.running[process] = time.monotonic() + limit
-
-    def wait(self) -> int:
-        """The exit status of the last one, 124 where it took too long."""
-        status = 0
-        for process, end in self.running.items():
-            try:
-                status = process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.end(process)
-                status = 124
-        self.running.clear()
-        return status
-
-    def stop(self) -> None:
-        for process in self.running:
-            self.end(process)
-
-    @staticmethod
-    def end(process: subprocess.Popen[bytes]) -> None:
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+class OutOfTime(BaseException):
+    """Of a training: no error of its own."""
 
 
-def compile_all(runs: Sequence[Run], trainings: Trainings, end: float) -> None:
+def interrupt(*_: object) -> None:
+    raise OutOfTime
+
+
+def train(run: Run, seconds: float, left: float, args: argparse.Namespace) -> dict[str, Any]:
+    """For about so many seconds, and at most for what is left. Returns a row of the table."""
+    from gpu_training import train as run_training
+
+    row: dict[str, Any] = {"part": run.part, "system": run.system, "length": run.length}
+    file, began = args.work / "row.json", time.monotonic()
+    file.unlink(missing_ok=True)
+    updates = 4 if args.tiny else None if run.converges else 30
+    # The rest is for the validation.
+    goal = (seconds * 3 / 4 if run.converges else seconds, updates)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, min(2 * seconds + 5, left))
+        run_training(flags_of(run, args), file, *goal, run.converges)
+        row["result"] = ""
+    except OutOfTime:
+        row["result"] = "out of time"
+    except Exception as error:  # of one training
+        is_memory = "out of memory" in str(error)
+        row["result"] = "out of memory" if is_memory else f"failed: {error}"[:200]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for process in multiprocessing.active_children():
+            process.terminate()
+        row["seconds"] = round(time.monotonic() - began)
+        if file.exists():
+            row |= json.loads(file.read_text())
+    return row
+
+
+def compile_all(runs: Sequence[Run], args: argparse.Namespace, seconds: float) -> None:
     """Triton takes half a minute to compile the kernels of a bounded memory, and caches them.
 
-    Four systems at a time train for one update. What is not compiled in time, the runs compile; a
-    run that fails is a row of the table.
+    Each system trains for one update, in four processes. What is not compiled in time, the runs
+    compile; a run that fails is a row of the table.
     """
-    args, known = trainings.args, set()
+    from gpu_training import train as run_training
+
+    known = {}
     for run in runs:
         flags = flags_of(run, args)
-        with_kernels = "--abc-causal-slots" in flags and "abc_window_transformer_lm" not in flags
-        if run.part == "processes" or not with_kernels or tuple(flags) in known:
-            continue
-        known.add(tuple(flags))
-        left = end - time.monotonic()
-        if left < 1:
-            break
-        log = args.work / "runs" / f"compile-{run.name}.log"
-        trainings.start(log, left, *flags, "--max-update", "1", "--disable-validation")
-        if len(trainings.running) == 4:
-            trainings.wait()
-    trainings.wait()
-
-
-def train(run: Run, seconds: float, left: float, starting: float, trainings: Trainings) -> None:
-    """For about so many seconds, and at most for what is left."""
-    args = trainings.args
-    options = f"--max-update {4 if args.tiny else 30} --log-interval {1 if args.tiny else 5}"
-    options, limit = f"{options} --disable-validation", 3 * seconds + 5
-    if run.converges:
-        options = "--max-tokens-valid 8192 --validate-interval 1000 --log-interval 10"
-        limit = seconds + 5
-        # The rest is for the start and the validation.
-        long = seconds > 2 * starting
-        seconds = (seconds - starting) * 3 / 4 if long else seconds / 3
-    flags = [*flags_of(run, args), *options.split(), "--stop-time-hours", f"{seconds / 3600:.6g}"]
-    began, log = time.monotonic(), args.work / "runs" / f"{run.name}.log"
-    trainings.start(log, min(limit, left), *flags)
-    status = trainings.wait()
-    log.with_suffix(".status").write_text(f"{status} {time.monotonic() - began:.0f}\n")
+        has_kernels = "--abc-causal-slots" in flags and "abc_window_transformer_lm" not in flags
+        if has_kernels and run.part != "processes":
+            known[tuple(flags)] = (flags, args.work / "compiled.json", seconds, 1, False)
+    # They begin anew: a forked process cannot use a GPU that its parent has looked at.
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        pool.starmap_async(run_training, known.values(), chunksize=1).wait(seconds)
 
 
 def preparations(args: argparse.Namespace) -> Iterator[list[str]]:
@@ -212,45 +199,70 @@ def preparations(args: argparse.Namespace) -> Iterator[list[str]]:
 
 def measure(args: argparse.Namespace, began: float) -> None:
     """Raises ValueError for what a user can put right."""
-    done = subprocess.run(
-        [args.bin / "python", "-W", "ignore", "-c", PROBE], stdout=subprocess.PIPE, text=True
-    )
-    gpus, _, machine = done.stdout.strip().partition(" ")
-    starting = 2 * (time.monotonic() - began) + 2
-    if not args.tiny and gpus == "0":
+    import torch
+
+    gpus = 0 if args.tiny else torch.cuda.device_count()
+    if not args.tiny and not gpus:
         raise ValueError("torch finds no GPU; recipes/gpu.py --tiny tries the script on the CPU")
-    runs = planned(args, int(gpus or 0))
+    machine = f"{torch.cuda.get_device_name() if gpus else 'CPU'}, torch {torch.__version__}"
+    runs = planned(args, gpus)
     if not runs:
         raise ValueError(f"--parts {' '.join(args.parts)} has nothing that runs here")
-    folder, trainings = args.work / "runs", Trainings(args)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    args.work.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {"part": run.part, "system": run.system, "length": run.length, "result": "not run"}
+        for run in runs
+    ]
     try:
         if args.tiny:
             print("half precision needs a GPU, and is not tried", flush=True)
-        print(f"preparing the data; the log is {folder}/data.log", flush=True)
-        with (folder / "data.log").open("w") as log:
+        log = args.work / "data.log"
+        print(f"preparing the data; the log is {log}", flush=True)
+        with log.open("w") as file:
             for program, *words in preparations(args):
-                command = [str(args.bin / program), *words]
-                if subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode:
-                    raise ValueError(f"the data could not be prepared, see {folder}/data.log")
-        if not args.tiny:
+                command = [str(Path(sys.executable).parent / program), *words]
+                if subprocess.run(command, stdout=file, stderr=subprocess.STDOUT).returncode:
+                    raise ValueError(f"the data could not be prepared, see {log}")
+        if gpus:
             print(f"compiling the kernels: at most {args.budget // 4} s", flush=True)
-            compile_all(runs, trainings, time.monotonic() + args.budget / 4)
+            compile_all(runs, args, args.budget / 4)
         shares = sum(run.share for run in runs)
-        for run in runs:
+        for place, run in enumerate(runs):
             left = args.budget - (time.monotonic() - began) - 5  # to end, and to write the table
             if left < 5:
                 break
-            print(
-                f"{run.part}, {run.system}, {run.length or '-'}: {left:.0f} s are left", flush=True
-            )
-            train(run, left * run.share / shares, left, starting, trainings)
+            print(f"{run.name}: {left:.0f} s are left", flush=True)
+            rows[place] = train(run, left * run.share / shares, left, args)
             shares -= run.share
     finally:
-        trainings.stop()
-        rows = [gpu_table.read_run(folder, *run[:3]) for run in runs]
-        gpu_table.write(machine, rows, args.work / "results")
+        write(machine, rows, args.work / "results")
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value or "").replace("|", "\\|")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown; columns that are empty are left out."""
+    columns = {key: head for key, head in COLUMNS.items() if any(row.get(key) for row in rows)}
+    lines = [list(columns.values()), ["---"] * len(columns)]
+    lines += [[shown(row.get(key)) for key in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write(machine: str, rows: list[dict[str, Any]], output: Path) -> None:
+    """OUTPUT.md and OUTPUT.json, and the former on the screen."""
+    parts = [machine]
+    for part, title in PARTS.items():
+        if of_part := [row for row in rows if row["part"] == part]:
+            parts += [f"## {title}", table(of_part)]
+    page = "\n\n".join(parts) + "\n"
+    report = {"format": FORMAT, "machine": machine, "runs": rows}
+    output.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
+    output.with_suffix(".md").write_text(page, "utf-8")
+    print(f"\n{page}")
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -261,8 +273,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     whole = {"type": int, "metavar": "N"}
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--data", type=Path, help="has wikitext-2 and multi30k-en-de")
-    parser.add_argument("--work", type=Path, default="outputs/gpu", help="default: outputs/gpu")
-    parser.add_argument("--bin", type=Path, default=Path(sys.executable).parent, help="programs")
+    parser.add_argument(
+        "--work", type=Path, default=Path("outputs/gpu"), help="default: outputs/gpu"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget", **whole, help="seconds for all of it (480, tiny: 150)")
     parser.add_argument("--layers", **whole, help="of the language models (16, tiny: 2)")
@@ -306,6 +319,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGALRM, interrupt)
+    logging.disable()
     os.chdir(ROOT)
     try:
         measure(arguments(argv), began)
