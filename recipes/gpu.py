@@ -115,7 +115,7 @@ def flags_of(run: Run, args: argparse.Namespace) -> list[str]:
             --ddp-backend legacy_ddp --tokens-per-sample {run.length} --sample-break-mode none
             --max-tokens {args.tokens} --clip-norm 0.5"""
     common = f"""--user-dir fairseq_memattn --seed {args.seed} --optimizer adam --lr 5e-4
-        --lr-scheduler inverse_sqrt --warmup-updates 200 --no-save --max-tokens-valid 8192
+        --lr-scheduler inverse_sqrt --warmup-updates 200 --no-save --max-tokens-valid {args.tokens}
         --required-batch-size-multiple 1 --num-workers 0
         {"--cpu --max-valid-steps 5" if args.tiny else ""}"""
     return [*f"{text} {precision} {processes} {common}".split(), "--adam-betas", "(0.9, 0.98)"]
