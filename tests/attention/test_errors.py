@@ -196,7 +196,7 @@ def test_states(name, length):
 
 def test_what_a_state_is_read_by():
     state = abc_write(X, X, ALPHA)
-    with pytest.raises(ValueError, match=r"`q` must be \(2, 2, T, 4\) .* but is \(1, 2, 5, 4\)"):
+    with pytest.raises(ValueError, match=r"`q` must be \(2, n 2, T, 4\) .* but is \(1, 2, 5, 4\)"):
         abc_read(X[:1], state)
     with pytest.raises(TypeError, match="`state.keys` must be a Tensor"):
         abc_read(X, None)

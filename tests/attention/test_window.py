@@ -24,7 +24,7 @@ from pairwise import pairwise
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from fairseq_memattn.attention.ops import window as windows
+from fairseq_memattn.attention.ops import heads
 from fairseq_memattn.attention.ops.window import (
     Window,
     WindowState,
@@ -50,8 +50,7 @@ any_direction = pytest.mark.parametrize("causal", [True, False], ids=["causal", 
 
 @pytest.fixture(autouse=True)
 def every_query_sees_something(monkeypatch):
-    for module in (windows, window_module):
-        monkeypatch.setattr(module, "scaled_dot_product_attention", attention_to_something)
+    monkeypatch.setattr(heads, "scaled_dot_product_attention", attention_to_something)
 
 
 @dataclass(frozen=True, kw_only=True)

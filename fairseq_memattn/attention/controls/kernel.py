@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes, units_of
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.ops.common import omit_padding
+from fairseq_memattn.attention.ops.heads import by_key_head, by_query_head
 from fairseq_memattn.attention.ops.kernel.chunked import (
     KernelState,
     kernel_attention,
@@ -77,7 +78,7 @@ class KernelControl(Control):
         draw = self.features.draw() if self.training else None
         phi_k = self.features(k, is_query=False, draw=draw)
         return kernel_attention(
-            self.features(q, is_query=True, draw=draw),
+            self._of_queries(q, k.shape[1], draw),
             drop_writes(phi_k, dropout, 0.0),
             v,
             causal=causal,
@@ -90,7 +91,7 @@ class KernelControl(Control):
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
         out, state = kernel_step(
-            self.features(q, is_query=True),
+            self._of_queries(q, k.shape[1]),
             self.features(k, is_query=False),
             v,
             state,
@@ -104,7 +105,7 @@ class KernelControl(Control):
         return kernel_write(self.features(k, is_query=False), v, tokens.key_padding_mask)
 
     def read(self, q: Tensor, state: KernelState) -> Tensor:
-        phi_q = self.features(q, is_query=True)
+        phi_q = self._of_queries(q, state.values.shape[1])
         return kernel_read(phi_q, state, floor=self.features.floor).to(q.dtype)
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
@@ -113,6 +114,11 @@ class KernelControl(Control):
 
     def weights(self, q: Tensor, state: KernelState) -> Tensor:
         return self.read(q, KernelState(units_of(state.values), state.normaliser))
+
+    def _of_queries(self, q: Tensor, heads: int, draw: Tensor | None = None) -> Tensor:
+        """phi(q), in which the queries of a group have the features of its keys."""
+        phi_q = self.features(by_key_head(q, heads), is_query=True, draw=draw)
+        return by_query_head(phi_q, q.shape[1])
 
     def _log_gate(self, x: Tensor) -> Tensor | None:
         return None if self.gate is None else self.gate(x)

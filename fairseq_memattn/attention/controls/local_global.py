@@ -5,12 +5,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.controls.base import Control, Tokens, positions_of, units_of
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl, GlobalOptions
 from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.ops.heads import grouped_attention
 from fairseq_memattn.attention.ops.window import Window, window_attention, window_write
 
 
@@ -30,7 +30,7 @@ class LocalGlobalState(NamedTuple):
 
     def reorder(self, new_order: Tensor) -> "LocalGlobalState":
         """new_order: (B',) indices into the batch axis."""
-        return LocalGlobalState(*(tensor.index_select(0, new_order) for tensor in self))
+        return type(self)(*(tensor.index_select(0, new_order) for tensor in self))
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,7 @@ class LocalGlobalControl(Control):
 def _read(q: Tensor, state: LocalGlobalState, dropout: float = 0.0) -> Tensor:
     # Where nothing at all was written the weights are even, over values that are zero.
     seen = state.seen | ~state.seen.any(dim=1, keepdim=True)
-    out = scaled_dot_product_attention(
-        q, state.keys, state.values, attn_mask=seen[:, None, None], dropout_p=dropout
-    )
+    out = grouped_attention(q, state.keys, state.values, seen[:, None, None], dropout, None)
     return out.to(q.dtype)
 
 

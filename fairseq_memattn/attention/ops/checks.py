@@ -21,7 +21,7 @@ def check_shapes(
     key_padding_mask: Tensor | None,
     name_of_control: str = "log_alpha",
 ) -> None:
-    """q, k, v: (B, H, T or S, D); control: (B, H or 1, S, M); key_padding_mask: (B, S).
+    """q: (B, H, T, D); k, v: (B, G, S, D); control: (B, G or 1, S, M); key_padding_mask: (B, S).
 
     q: None where nothing is read yet. q, k and v have one dtype; that of the control may also be
         float32
@@ -37,10 +37,11 @@ def check_shapes(
     q = k if q is None else q
     for name, x in tokens.items():
         check_axes(name, x, "B", "H", "length", "D")
-    batch, heads, _, width = q.shape
-    source = k.shape[2]
+    batch, _, _, width = q.shape
+    heads, source = k.shape[1:3]
     check_shape("k", k, (batch, heads, source, width))
     check_shape("v", v, k.shape)
+    check_query_heads("k", heads, q)
     if control.dim() != 4 or control.shape[:3] not in ((batch, heads, source), (batch, 1, source)):
         raise ValueError(
             f"`{name_of_control}` must be ({batch}, {heads} or 1, {source}, slots), "
@@ -50,6 +51,15 @@ def check_shapes(
         raise ValueError(f"`{name_of_control}` must have at least one slot, but has 0 instead.")
     check_mask("key_padding_mask", key_padding_mask, (batch, source))
     check_devices("k", k.device, key_padding_mask=key_padding_mask)
+
+
+def check_query_heads(name: str, heads: int, q: Tensor) -> None:
+    """Raises ValueError for heads of keys that do not divide those of the queries."""
+    if q.shape[1] % heads:
+        raise ValueError(
+            f"`{name}` must have a number of heads that divides the {q.shape[1]} of `q`, "
+            f"but has {heads} instead."
+        )
 
 
 def check_axes(name: str, x: Tensor, *axes: str) -> None:
@@ -253,14 +263,14 @@ def check_least(least: int, **values: Any) -> None:
             raise ValueError(f"`{name}` must be at least {least}, but is {value} instead.")
 
 
-def check_heads(embed_dim: int, num_heads: int) -> None:
+def check_heads(
+    embed_dim: int, num_heads: int, whole: str = "embed_dim", part: str = "num_heads"
+) -> None:
     """Raises ValueError for a number of heads that does not divide `embed_dim`."""
-    check_int("embed_dim", embed_dim)
-    check_int("num_heads", num_heads)
+    check_int(whole, embed_dim)
+    check_int(part, num_heads)
     if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
-        raise ValueError(
-            f"`num_heads` must divide `embed_dim` {embed_dim}, but is {num_heads} instead."
-        )
+        raise ValueError(f"`{part}` must divide `{whole}` {embed_dim}, but is {num_heads} instead.")
 
 
 def check_dropout(dropout: float) -> None:

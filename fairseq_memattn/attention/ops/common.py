@@ -59,7 +59,7 @@ class MemoryState(NamedTuple):
 
     def reorder(self, new_order: Tensor) -> "MemoryState":
         """The rows new_order (B',) of the batch, which survive a beam step."""
-        return MemoryState(*(tensor.index_select(0, new_order) for tensor in self))
+        return type(self)(*(tensor.index_select(0, new_order) for tensor in self))
 
     @classmethod
     def empty(cls, k: Tensor, v: Tensor, log_alpha: Tensor) -> "MemoryState":
@@ -253,7 +253,8 @@ def chosen_backend(q: Tensor, slots: int, needs_gradient: bool = False) -> str:
     Looks at the device, dtype and shapes alone, so that a GPU is never waited for.
 
     q: (B, H, T, D); slots: M
-    needs_gradient: of an operation whose kernel has none: a decoding step of one position
+    needs_gradient: of an operation whose kernel has none, a decoding step of one position; or that
+        it has grouped queries, which this kernel does not take
 
     Returns "chunked", "naive" or "triton", as in `use_backend`.
     """

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.abc import chunked, naive
 from fairseq_memattn.attention.ops.checks import (
@@ -50,6 +49,13 @@ from fairseq_memattn.attention.ops.common import (
     scaled,
 )
 from fairseq_memattn.attention.ops.context_parallel import memory_before
+from fairseq_memattn.attention.ops.heads import (
+    by_key_head,
+    by_query_head,
+    copy_keys,
+    grouped_attention,
+    to_query_heads,
+)
 
 Form = Callable[..., tuple[Tensor, MemoryState]]
 
@@ -65,7 +71,7 @@ def causal_backends(chunked: Form, naive: Form, *, normalised: bool) -> dict[str
     """
     return {
         "chunked": partial(_in_pytorch, chunked, normalised),
-        "naive": partial(_in_pytorch, naive, normalised),
+        "naive": partial(_in_pytorch, copy_keys(naive), normalised),
         "triton": partial(_by_kernels, normalised),
     }
 
@@ -89,10 +95,26 @@ def _in_pytorch(
     return out.to(q.dtype), state
 
 
-def _by_kernels(normalised: bool, *args: Any, **packed: Any) -> tuple[Tensor, MemoryState]:
+def _by_kernels(
+    normalised: bool,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    key_padding_mask: Tensor | None,
+    state: MemoryState | None,
+    *args: Any,
+    **packed: Any,
+) -> tuple[Tensor, MemoryState]:
     from fairseq_memattn.attention.ops.abc.triton.operators import causal_attention
 
-    return causal_attention(*args, normalised=normalised, **packed)
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState | None
+    ) -> tuple[Tensor, MemoryState]:
+        inputs = (q, k, v, log_alpha, key_padding_mask, state)
+        return causal_attention(*inputs, *args, normalised=normalised, **packed)
+
+    return copy_keys(attend)(q, k, v, log_alpha, state)
 
 
 def _finite(log_alpha: Tensor, dtype: torch.dtype) -> Tensor:
@@ -119,8 +141,9 @@ def abc_attention(
 ) -> Tensor:
     """ABC over whole sequences, in time and memory linear in their length.
 
-    q: (B, H, T, D); k, v: (B, H, S, D)
-    log_alpha: (B, H, S, M), or (B, 1, S, M) if the heads share one control; -inf writes nothing.
+    q: (B, H, T, D)
+    k, v: (B, G, S, D), where G divides H: queries of heads g H / G and on read head g of the keys
+    log_alpha: (B, G, S, M), or (B, 1, S, M) if the heads share one control; -inf writes nothing.
         In q's dtype or float32
     causal: position t reads only what positions <= t wrote, normalised over that prefix
         (footnote 5 and appendix B.1); needs T == S
@@ -268,7 +291,8 @@ def abc_step(
         out, after = attend(q, k, v, log_alpha, key_padding_mask, state, scale, None)
         return out, _overwritten(state, after) if in_place else after
     before = state or MemoryState.empty(k, v, log_alpha)
-    step = choose(STEPS, q, log_alpha.shape[3], needs_gradient(q, k, v, log_alpha, *before))
+    has_no_kernel = q.shape[1] != k.shape[1] or needs_gradient(q, k, v, log_alpha, *before)
+    step = choose(STEPS, q, log_alpha.shape[3], has_no_kernel)
     return step(q, k, v, log_alpha, before, scale, in_place)
 
 
@@ -298,7 +322,7 @@ def step_by_kernel(*args: Any, normalised: bool = True) -> tuple[Tensor, MemoryS
     return step(*args, normalised=normalised)
 
 
-# One position of the causal form. The kernel has no gradients.
+# One position of the causal form. The kernel has no gradients, nor groups of queries.
 STEPS: dict[str, Form] = {"chunked": _step, "naive": _step, "triton": step_by_kernel}
 
 
@@ -326,7 +350,8 @@ def abc_write(
 def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tensor:
     """Reads a memory with softmax attention over its slots: equation 4.
 
-    q: (B, H, T, D). Returns (B, H, T, D) in q's dtype. Empty slots get no softmax mass.
+    q: (B, H, T, D), where H is a multiple of the heads of the memory. Returns (B, H, T, D) in q's
+    dtype. Empty slots get no softmax mass.
 
     Raises TypeError for what is no tensor or no state, and ValueError for shapes, dtypes
     and devices that do not fit together.
@@ -339,16 +364,15 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     written = is_written(state.log_mass)
     unwritten = mass_where(written, dtype).unsqueeze(2)
     if q.shape[2] > 1:
-        out: Tensor = scaled_dot_product_attention(
-            q.to(dtype), state.keys, state.values, attn_mask=unwritten, scale=scale
-        )
+        out = grouped_attention(q.to(dtype), state.keys, state.values, unwritten, 0.0, scale)
     else:
         # A decoding step: one product for all rows and heads, where torch's function makes many.
-        logits = scaled(q, scale).to(dtype) @ state.keys.transpose(2, 3) + unwritten
-        out = logits.softmax(dim=-1) @ state.values
+        rows = by_key_head(scaled(q, scale).to(dtype), state.keys.shape[1])
+        logits = rows @ state.keys.transpose(2, 3) + unwritten
+        out = by_query_head(logits.softmax(dim=-1) @ state.values, q.shape[1])
     # These values have no part in any gradient.
-    out = out.masked_fill(~written.any(dim=2)[:, :, None, None], 0.0)
-    return out.to(q.dtype)
+    nothing = ~written.any(dim=2)[:, :, None, None]
+    return out.masked_fill(to_query_heads(nothing, q.shape[1]), 0.0).to(q.dtype)
 
 
 def _check_memory(q: Tensor, state: MemoryState) -> None:
@@ -362,14 +386,9 @@ def _check_memory(q: Tensor, state: MemoryState) -> None:
             f"but they are {tuple(keys.shape)} and {tuple(values.shape)} instead."
         )
     batch, heads, _, width = keys.shape
-    if (
-        q.dim() != 4
-        or q.shape[3] != width
-        or batch not in (1, q.shape[0])
-        or heads not in (1, q.shape[1])
-    ):
+    if q.dim() != 4 or q.shape[3] != width or batch not in (1, q.shape[0]) or q.shape[1] % heads:
         raise ValueError(
-            f"`q` must be ({batch}, {heads}, T, {width}) for this state, "
+            f"`q` must be ({batch}, n {heads}, T, {width}) for this state, "
             f"but is {tuple(q.shape)} instead."
         )
     check_devices("state.keys", keys.device, q=q, **{"state.values": values})

@@ -16,6 +16,8 @@ written q (times the scale of the read logits):
 which is two passes of chunked linear attention around a softmax over the slots: matrix products,
 one exponential a write logit, and nothing of size T x M x D.
 
+Where R query heads read one key head, their queries are further rows t of its chunks, R C in all.
+
 Control vectors that are not normalised (`additive.py`) are the same with F_j = phi_j, D = 1, and
 Z_t = 1 in the slots that something was written into.
 
@@ -33,6 +35,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_memattn.attention.ops.blocks import chunked
 from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, is_written, mass_where
+from fairseq_memattn.attention.ops.heads import chunk_rows, copy_keys, join_rows
 
 # exp(60) times any sensible activation stays inside float32, and what exp(-60) rounds away is
 # below the precision of the sum it belongs to.
@@ -53,7 +56,9 @@ def causal_attention(
 ) -> tuple[Tensor, MemoryState]:
     """ABC over T positions from a given memory.
 
-    q, k, v: (B, H, T, D); log_alpha: (B, H or 1, T, M), `EMPTY` where nothing is written.
+    q: (B, H, T, D); k, v: (B, G, T, D), where G divides H
+    log_alpha: (B, G or 1, T, M), `EMPTY` where nothing is written
+
     Returns the output in log_alpha's dtype and the memory after position T. Reads two numbers back
     from the device to choose between the factored and the pairwise form.
     """
@@ -62,7 +67,8 @@ def causal_attention(
     with torch.no_grad():
         writing = _factor(chunked(log_alpha, chunk, EMPTY), state.log_mass)
     if writing is None:
-        return _stable_attention(q.to(log_alpha.dtype) * scale, k, v, log_alpha, state)
+        attend = copy_keys(_stable_attention)
+        return attend(q.to(log_alpha.dtype) * scale, k, v, log_alpha, state)
     out, *memory = _FactoredAttention.apply(q, k, v, log_alpha, *state, writing, scale, chunk)
     return out, MemoryState(*memory)
 
@@ -76,7 +82,7 @@ def additive_causal_attention(
     scale: float,
     chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
-    """The same for control vectors phi (B, H or 1, T, M) that no sum divides, of any sign.
+    """The same for control vectors phi (B, G or 1, T, M) that no sum divides, of any sign.
 
     A slot counts as written where phi is not 0; log_mass is 0 there, and `EMPTY` elsewhere.
     """
@@ -88,7 +94,7 @@ def additive_causal_attention(
 
 
 class _Writing(NamedTuple):
-    """The write weights of every chunk, h = H or 1.
+    """The write weights of every chunk, h = G or 1.
 
     fraction (F): (B, h, L, C, M); gain (Z): (B, h, L, C, M), 0 before a slot's first token
     decay (D): (B, h, L, M); log_mass: (B, h, M), z at the end
@@ -173,32 +179,33 @@ class _FactoredAttention(torch.autograd.Function):
         scale: float,
         chunk: int,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        start, heads = torch.stack([keys, values]), q.shape[1]
-        q_, k_, v_ = (_flat(chunked(x.to(log_alpha.dtype), chunk)) for x in (q, k, v))
+        start, heads = torch.stack([keys, values]), k.shape[1]
+        q_, k_, v_ = (_flat(chunk_rows(x.to(log_alpha.dtype), heads, chunk)) for x in (q, k, v))
         fraction, gain = (_flat(x.expand(-1, heads, -1, -1, -1)) for x in writing[:2])
         write = fraction.transpose(1, 2)
-        decayed = q_.new_empty(2, len(q_), *keys.shape[2:])
+        decayed = k_.new_empty(2, len(k_), *keys.shape[2:])
         decayed_keys, decayed_values = decayed
         torch.bmm(write, k_, out=decayed_keys)
         torch.bmm(write, v_, out=decayed_values)
         end = _scan(decayed, writing.decay, start)
 
-        out, read_logits, reading = (torch.empty_like(x) for x in (v_, gain, gain))
-        for g in _groups(q_):
-            square = torch.bmm(q_[g], k_[g].transpose(1, 2)).tril_()
+        out = torch.empty_like(q_)
+        read_logits, reading = (q_.new_empty(*q_.shape[:2], gain.shape[2]) for _ in range(2))
+        for g in _groups(q_, chunk):
+            square = _past(torch.bmm(q_[g], k_[g].transpose(1, 2)))
             logits = torch.bmm(square, fraction[g], out=read_logits[g])
-            memory = decayed_keys[g].transpose(1, 2)
-            logits.baddbmm_(q_[g], memory, beta=scale, alpha=scale).mul_(gain[g])
-            _softmax(logits, gain[g] > 0 if writing.some_empty else None, out=reading[g])
-            spread = reading[g] * gain[g]
-            weights = torch.bmm(spread, write[g], out=square).tril_()
+            memory, gain_ = decayed_keys[g].transpose(1, 2), _for_rows(gain[g], q_)
+            logits.baddbmm_(q_[g], memory, beta=scale, alpha=scale).mul_(gain_)
+            _softmax(logits, gain_ > 0 if writing.some_empty else None, out=reading[g])
+            spread = reading[g] * gain_
+            weights = _past(torch.bmm(spread, write[g], out=square))
             torch.bmm(weights, v_[g], out=out[g]).baddbmm_(spread, decayed_values[g])
 
         ctx.save_for_backward(
             q, k, v, fraction, gain, writing.decay, read_logits, reading, decayed, start, end,
         )  # fmt: skip
         ctx.scale, ctx.chunk, ctx.normalised = scale, chunk, writing.normalised
-        return _unflat(out, q), end[0].clone(), end[1].clone(), writing.log_mass.clone()
+        return _unflat(out, q, heads), end[0].clone(), end[1].clone(), writing.log_mass.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -218,27 +225,33 @@ class _FactoredAttention(torch.autograd.Function):
         ) = ctx.saved_tensors  # fmt: skip
         grad_out, grad_keys, grad_values, grad_log_mass = grads
         grad_end = torch.stack([grad_keys, grad_values])
-        q_, k_, v_, do_ = (_flat(chunked(x.to(gain.dtype), ctx.chunk)) for x in (q, k, v, grad_out))
+        chunk, heads = ctx.chunk, k.shape[1]
+        q_, k_, v_, do_ = (
+            _flat(chunk_rows(x.to(gain.dtype), heads, chunk)) for x in (q, k, v, grad_out)
+        )
         write = fraction.transpose(1, 2)
         decayed_keys, decayed_values = decayed
-        later = gain.new_ones(ctx.chunk, ctx.chunk).triu_()
+        later = gain.new_ones(chunk, chunk).triu_()
 
         grad_q, grad_k, grad_v, grad_log_alpha = (torch.empty_like(x) for x in (q_, k_, v_, gain))
         dM, dU = torch.empty_like(decayed), gain.new_empty(gain.shape[0], gain.shape[2], 1)
         dH, dG = dM
-        for g in _groups(q_):
+        for g in _groups(q_, chunk):
             # One copy of an expanded gradient, where every product would make its own.
             do = do_[g].contiguous()
             # B, then dp, da and y
-            square = torch.bmm(do, v_[g].transpose(1, 2)).tril_()
+            square = _past(torch.bmm(do, v_[g].transpose(1, 2)))
+            gain_ = _for_rows(gain[g], q_)
             grad_reading = torch.bmm(square, fraction[g])
-            grad_reading.baddbmm_(do, decayed_values[g].transpose(1, 2)).mul_(gain[g])
-            spread = reading[g] * gain[g]
-            grad_spread = _softmax_backward(grad_reading, reading[g]).mul_(gain[g])
+            grad_reading.baddbmm_(do, decayed_values[g].transpose(1, 2)).mul_(gain_)
+            spread = reading[g] * gain_
+            grad_spread = _softmax_backward(grad_reading, reading[g]).mul_(gain_)
             if ctx.normalised:
                 # minus the sum over t >= j of y_t, each on its own: where the normaliser rises,
                 # the first terms are larger than the last by a factor of up to exp(MAX_RISE)
                 y = grad_reading.mul_(spread).addcmul_(read_logits[g], grad_spread)
+                if y.shape[1] > chunk:
+                    y = y.unflatten(1, (-1, chunk)).sum(dim=1)
                 triangle = later.expand(len(y), -1, -1)
                 torch.baddbmm(y, triangle, y, beta=0, alpha=-1, out=grad_log_alpha[g])
                 torch.neg(grad_log_alpha[g][:, 0].unsqueeze(-1), out=dU[g])
@@ -246,13 +259,13 @@ class _FactoredAttention(torch.autograd.Function):
                 grad_log_alpha[g] = 0
             grad_spread.mul_(ctx.scale)  # from here on for q and k as they were given
             grad_log_alpha[g].baddbmm_(square.transpose(1, 2), spread)
-            torch.bmm(q_[g], k_[g].transpose(1, 2), out=square).tril_()
+            _past(torch.bmm(q_[g], k_[g].transpose(1, 2), out=square))
             grad_log_alpha[g].baddbmm_(square.transpose(1, 2), grad_spread)
 
-            weights = torch.bmm(spread, write[g], out=square).tril_()
+            weights = _past(torch.bmm(spread, write[g], out=square))
             torch.bmm(weights.transpose(1, 2), do, out=grad_v[g])
             torch.bmm(spread.transpose(1, 2), do, out=dG[g])
-            grad_scores = torch.bmm(grad_spread, write[g], out=square).tril_()
+            grad_scores = _past(torch.bmm(grad_spread, write[g], out=square))
             torch.bmm(grad_scores.transpose(1, 2), q_[g], out=grad_k[g])
             torch.bmm(grad_scores, k_[g], out=grad_q[g]).baddbmm_(grad_spread, decayed_keys[g])
             torch.bmm(grad_spread.transpose(1, 2), q_[g], out=dH[g])
@@ -264,34 +277,46 @@ class _FactoredAttention(torch.autograd.Function):
         grad_start_mass = None
         if ctx.normalised:
             # Summed over the heads that share a normaliser further down, hence the share.
-            share = decay.shape[1] / q.shape[1]
+            share = decay.shape[1] / heads
             grad_mass = (grad_end * end).sum(dim=(0, -1)) - grad_log_mass * share
             dU_start = _scan_back(dU, decay, grad_mass.unsqueeze(-1))
             grad_log_alpha.sub_(dU.transpose(1, 2)).mul_(fraction)
             grad_mass = (grad_start * start).sum(dim=(0, -1)) - dU_start.squeeze(-1)
             grad_start_mass = _sum_heads(grad_mass, decay.shape[1])
         return (
-            _unflat(grad_q, q).to(q.dtype), _unflat(grad_k, k).to(k.dtype),
-            _unflat(grad_v, v).to(v.dtype), _sum_heads(_unflat(grad_log_alpha, q), decay.shape[1]),
+            _unflat(grad_q, q, heads).to(q.dtype), _unflat(grad_k, k, heads).to(k.dtype),
+            _unflat(grad_v, v, heads).to(v.dtype),
+            _sum_heads(_unflat(grad_log_alpha, k, heads), decay.shape[1]),
             *grad_start, grad_start_mass, None, None, None,
         )  # fmt: skip
 
 
 def _flat(x: Tensor) -> Tensor:
-    """(B, H, L, C, X) as (B H L, C, X), the layout of batched matrix products."""
+    """(B, G, L, R C, X) as (B G L, R C, X), the layout of batched matrix products."""
     return x.flatten(0, 2)
 
 
-def _unflat(x: Tensor, like: Tensor) -> Tensor:
-    """(B H L, C, X) as (B, H, T, X), without what `chunked` added."""
-    batch, heads, length = like.shape[:3]
-    return x.view(batch, heads, -1, x.shape[-1])[:, :, :length]
+def _unflat(x: Tensor, like: Tensor, heads: int) -> Tensor:
+    """(B G L, R C, X) as (B, H, T, X), the axes of `like`, without what `chunked` added."""
+    return join_rows(x.unflatten(0, (len(like), heads, -1)), like)
 
 
-def _groups(x: Tensor) -> list[slice]:
-    """Slices over the chunks, so large that a group's C x C matrices stay in a CPU's cache."""
-    chunks, chunk = x.shape[:2]
-    size = chunks if x.is_cuda else max(1, GROUP_ELEMENTS // chunk**2)
+def _past(square: Tensor) -> Tensor:
+    """Zeros in (..., R C, C) where the key is after the query."""
+    square.unflatten(1, (-1, square.shape[2])).tril_()
+    return square
+
+
+def _for_rows(gain: Tensor, rows: Tensor) -> Tensor:
+    """(..., C, M) as (..., R C, M), for the R C rows of queries."""
+    repeats = rows.shape[1] // gain.shape[1]
+    return gain if repeats == 1 else gain.repeat(1, repeats, 1)
+
+
+def _groups(x: Tensor, chunk: int) -> list[slice]:
+    """Slices over the chunks, so large that a group's R C x C matrices stay in a CPU's cache."""
+    chunks, rows = x.shape[:2]
+    size = chunks if x.is_cuda else max(1, GROUP_ELEMENTS // (rows * chunk))
     return [slice(start, start + size) for start in range(0, chunks, size)]
 
 

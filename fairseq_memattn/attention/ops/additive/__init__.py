@@ -101,7 +101,8 @@ def additive_step(
         attend = choose(BACKENDS, q, phi.shape[3])
         return attend(q, k, v, phi, key_padding_mask, state, scale, None)
     before = state or MemoryState.empty(k, v, phi)
-    step = choose(STEPS, q, phi.shape[3], needs_gradient(q, k, v, phi, *before))
+    has_no_kernel = q.shape[1] != k.shape[1] or needs_gradient(q, k, v, phi, *before)
+    step = choose(STEPS, q, phi.shape[3], has_no_kernel)
     return step(q, k, v, phi, before, scale, False)
 
 

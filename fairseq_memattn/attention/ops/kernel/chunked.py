@@ -31,6 +31,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_devices,
     check_mask,
     check_options,
+    check_query_heads,
     check_same_dtype,
     check_shape,
     check_state,
@@ -38,6 +39,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_type,
 )
 from fairseq_memattn.attention.ops.common import accumulation_dtype, full_precision
+from fairseq_memattn.attention.ops.heads import by_key_head, by_query_head, chunk_rows, join_rows
 
 # A normaliser up to this is 0 but for what rounding left: nothing is read.
 NOTHING = 1e-30
@@ -57,7 +59,7 @@ class KernelState(NamedTuple):
 
     def reorder(self, new_order: Tensor) -> "KernelState":
         """The rows new_order (B',) of the batch, which survive a beam step."""
-        return KernelState(*(tensor.index_select(0, new_order) for tensor in self))
+        return type(self)(*(tensor.index_select(0, new_order) for tensor in self))
 
     @classmethod
     def empty(cls, phi_k: Tensor, v: Tensor) -> "KernelState":
@@ -84,11 +86,12 @@ def kernel_attention(
 ) -> Tensor:
     """Kernel attention over whole sequences, in time and memory linear in their length.
 
-    phi_q: (B, H, T, F), phi_k: (B, H, S, F), features of the queries and keys; v: (B, H, S, D)
+    phi_q: (B, H, T, F), phi_k: (B, G, S, F), features of the queries and keys; v: (B, G, S, D),
+        where G divides H, as in `abc_attention`
     causal: position t reads only positions <= t; needs T == S
     key_padding_mask: (B, S), True at padding, on either side; padding writes nothing, and a gate
         there forgets nothing
-    log_gate: (B, H, S), or (B, 1, S) where the heads share one gate; log g, at most 0; -inf
+    log_gate: (B, G, S), or (B, 1, S) where the heads share one gate; log g, at most 0; -inf
         forgets all that came before. Causal attention only
     chunk_size: of the causal form, a matter of speed and memory alone
     floor: the normaliser is taken to be at least floor |phi_q| |z|, that is, the cosine between
@@ -170,17 +173,19 @@ def kernel_read(phi_q: Tensor, state: KernelState, *, floor: float = 0.0) -> Ten
     check_axes("phi_q", phi_q, "B", "H", "length", "size")
     _check_floor(floor)
     check_type("state", state, KernelState)
-    _check_state(state, phi_q, state.values.shape[-1])
-    q = phi_q.to(state.values.dtype)
+    heads = state.values.shape[1]
+    check_query_heads("state.values", heads, phi_q)
+    _check_state(state, phi_q[:, :heads], state.values.shape[-1])
+    q = by_key_head(phi_q.to(state.values.dtype), heads)
     z = state.normaliser.unsqueeze(-1)
     out = _mean(q @ state.values, q @ z, q, z.transpose(2, 3) if floor else None, floor)
-    return out.to(phi_q.dtype)
+    return by_query_head(out, phi_q.shape[1]).to(phi_q.dtype)
 
 
 class _Tokens(NamedTuple):
     """The inputs in the accumulation dtype, with nothing left to write at padding.
 
-    q, k: (B, H, T or S, F), where k is phi(k) times 1 - g; v: (B, H, S, D)
+    q: (B, H, T, F); k: (B, G, S, F), phi(k) times 1 - g; v: (B, G, S, D)
     log_gate: (b, h, S, 1), where b = h = 1 if there is no gate
     """
 
@@ -224,7 +229,8 @@ def _in_chunks(
     """The causal form from a given state. Returns out in the accumulation dtype."""
     length = tokens.v.shape[2]
     chunk = min(chunk, length)
-    q, k, v, log_gate = (chunked(x, chunk) for x in tokens)
+    k, v, log_gate = (chunked(x, chunk) for x in tokens[1:])
+    q = chunk_rows(tokens.q, k.shape[1], chunk)
     # S and z as one: z is what S would hold of a value that is 1 everywhere.
     v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], dim=-1)
     start = torch.cat([state.values, state.normaliser.unsqueeze(-1)], dim=-1)
@@ -233,13 +239,21 @@ def _in_chunks(
     since_start = log_gate.cumsum(dim=3).exp()
     left = k * gates[..., -1, :].unsqueeze(-1)
     before, end = _scan(left.transpose(3, 4) @ v, since_start[:, :, :, -1:], start)
-    weights = (q @ k.transpose(3, 4)) * gates
-    sums = torch.addcmul(weights @ v, since_start, q @ before)
+
+    def for_rows(x: Tensor) -> Tensor:
+        """What is of each position, for the rows of its queries."""
+        repeats = q.shape[3] // chunk
+        return x if repeats == 1 else x.repeat(1, 1, 1, repeats, 1)
+
+    weights = (q @ k.transpose(3, 4)) * for_rows(gates)
+    sums = torch.addcmul(weights @ v, for_rows(since_start), q @ before)
     z = None
     if floor:
-        z = torch.addcmul(gates @ k, since_start, before[..., -1].unsqueeze(3))
-    out = _mean(sums[..., :-1], sums[..., -1:], q, z, floor).flatten(2, 3)[:, :, :length]
-    return out, KernelState(end[..., :-1].contiguous(), end[..., -1].contiguous())
+        z = for_rows(torch.addcmul(gates @ k, since_start, before[..., -1].unsqueeze(3)))
+    out = _mean(sums[..., :-1], sums[..., -1:], q, z, floor)
+    return join_rows(out, tokens.q), KernelState(
+        end[..., :-1].contiguous(), end[..., -1].contiguous()
+    )
 
 
 def _gates_between(log_gate: Tensor) -> Tensor:
@@ -290,9 +304,10 @@ def _check_shapes(
     for name, tensor in given.items():
         check_axes(name, tensor, "B", "H", "length", "size")
     phi_q = phi_k if phi_q is None else phi_q
-    batch, heads, _, features = phi_q.shape
-    source = phi_k.shape[2]
+    batch, _, _, features = phi_q.shape
+    heads, source = phi_k.shape[1:3]
     check_shape("phi_k", phi_k, (batch, heads, source, features))
+    check_query_heads("phi_k", heads, phi_q)
     check_shape("v", v, (batch, heads, source, "D"))
     check_mask("key_padding_mask", key_padding_mask, (batch, source))
     check_devices("phi_k", phi_k.device, key_padding_mask=key_padding_mask)

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import take, tokens_first
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_devices,
     check_mask,
+    check_query_heads,
     check_scale,
     check_shape,
     check_shapes,
@@ -28,6 +28,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_type,
 )
 from fairseq_memattn.attention.ops.common import possibly_any
+from fairseq_memattn.attention.ops.heads import grouped_attention
 from fairseq_memattn.attention.ops.window.chunked import (
     Reach,
     Window,
@@ -68,7 +69,7 @@ def window_attention(
 ) -> Tensor:
     """Every token over the window around it, in time and memory O(N n).
 
-    q, k, v: (B, H, T, D)
+    q: (B, H, T, D); k, v: (B, G, T, D), where G divides H, as in `abc_attention`
     causal: the window ends at the query; otherwise floor((n - 1) / 2) of its n entries are on the
         right of the query's own, which under a stride is the last one pushed at or before it
     key_padding_mask: (B, T), True at padding, on either side
@@ -78,7 +79,7 @@ def window_attention(
         computes with `max_global` of them
     max_global: the most of these tokens that a row can have. None reads the number from
         `global_mask`, for which a GPU is waited for
-    memory: keys and values (B, H, M, D) that all queries see besides, and no token of the sequence
+    memory: keys and values (B, G, M, D) that all queries see besides, and no token of the sequence
     dropout: of the attention weights
 
     Returns (B, H, T, D) in q's dtype, zeros at padding. With n >= T, no dilation and no stride
@@ -192,18 +193,16 @@ def window_read(
     Raises ValueError for shapes, or a state, that do not fit.
     """
     _check_inputs(q, q, q, None, scale)
-    _check_state(state, q, window)
+    check_type("state", state, WindowState)
+    heads = state.keys.shape[1]
+    check_query_heads("state.keys", heads, q)
+    _check_state(state, q[:, :heads], window)
     last_phase = slice(window.dilation - 1, None, window.dilation)
     # Where nothing at all was written the weights are even, over values that are zero.
     seen = is_filled(state, window) | (state.tokens == 0).view(-1, 1, 1, 1)
-    return scaled_dot_product_attention(
-        q,
-        state.keys[:, :, last_phase],
-        state.values[:, :, last_phase],
-        attn_mask=seen[:, :, last_phase].transpose(2, 3),
-        dropout_p=dropout,
-        scale=scale,
-    ).to(q.dtype)
+    keys, values = (x[:, :, last_phase] for x in state[:2])
+    mask = seen[:, :, last_phase].transpose(2, 3)
+    return grouped_attention(q, keys, values, mask, dropout, scale).to(q.dtype)
 
 
 class _Packing(NamedTuple):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import blocks, chunked, joined, lengthen, take
 from fairseq_memattn.attention.ops.checks import check_type
+from fairseq_memattn.attention.ops.heads import grouped_attention
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
 BLOCK_SIZE = 64
@@ -77,7 +77,7 @@ class WindowState(NamedTuple):
 
     def reorder(self, new_order: Tensor) -> "WindowState":
         """The rows new_order (B',) of the batch, which survive a beam step."""
-        return WindowState(*(tensor.index_select(0, new_order) for tensor in self))
+        return type(self)(*(tensor.index_select(0, new_order) for tensor in self))
 
     @classmethod
     def empty(cls, k: Tensor, v: Tensor, window: Window) -> "WindowState":
@@ -273,9 +273,7 @@ def _attend_in_blocks(
         seen = torch.cat([seen, blocks(shared.seen, block)], dim=4)
 
     queries, keys, values, seen = (x.flatten(0, 1) for x in (queries, keys, values, seen))
-    out = scaled_dot_product_attention(
-        queries, keys, values, attn_mask=seen, dropout_p=dropout, scale=scale
-    )
+    out = grouped_attention(queries, keys, values, seen, dropout, scale)
     return joined(out.unflatten(0, (-1, count)), length).to(q.dtype)
 
 
@@ -360,9 +358,7 @@ def masked_window_attention(
         seen = seen | shown
     # A query that is no token sees everything: of nothing there is no softmax.
     seen = seen | ~real.unsqueeze(2)
-    out = scaled_dot_product_attention(
-        q, k, v, attn_mask=seen.unsqueeze(1), dropout_p=dropout, scale=scale
-    )
+    out = grouped_attention(q, k, v, seen.unsqueeze(1), dropout, scale)
     return out.masked_fill(~real[:, None, :, None], 0.0).to(q.dtype)
 
 

@@ -1,0 +1,93 @@
+"""Grouped queries: H heads of queries over G heads of keys and values, R = H / G to each.
+
+Source: Ainslie et al., "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
+Checkpoints", 2023. Query heads g R to g R + R - 1 read key head g. No keys are copied: the queries
+of a group are more rows of one product.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from fairseq_memattn.attention.ops.blocks import chunked
+from fairseq_memattn.attention.ops.common import MemoryState
+
+
+def by_key_head(q: Tensor, heads: int) -> Tensor:
+    """(B, H, T, X) as (B, G, R T, X), where G is `heads`: one query head after another."""
+    return q if q.shape[1] == heads else q.unflatten(1, (heads, -1)).flatten(2, 3)
+
+
+def by_query_head(rows: Tensor, heads: int) -> Tensor:
+    """(B, G, R T, X) as (B, H, T, X), where H is `heads`: what `by_key_head` has folded."""
+    repeats = heads // rows.shape[1]
+    return rows if repeats == 1 else rows.unflatten(2, (repeats, -1)).flatten(1, 2)
+
+
+def to_query_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, G, ...) as (B, H, ...), where H is `heads`: a copy of each key head for its queries."""
+    repeats = heads // x.shape[1]
+    return x if repeats == 1 else x.repeat_interleave(repeats, dim=1)
+
+
+def chunk_rows(q: Tensor, heads: int, size: int) -> Tensor:
+    """(B, H, T, X) as (B, G, L, R C, X), where G is `heads` and C `size`: `chunked` for queries."""
+    chunks = chunked(q, size)
+    if q.shape[1] > heads:
+        chunks = chunks.unflatten(1, (heads, -1)).transpose(2, 3).flatten(3, 4)
+    return chunks
+
+
+def join_rows(rows: Tensor, like: Tensor) -> Tensor:
+    """(B, G, L, R C, X) as (B, H, T, X), the axes of `like`: what `chunk_rows` has cut."""
+    repeats = like.shape[1] // rows.shape[1]
+    if repeats > 1:
+        rows = rows.unflatten(3, (repeats, -1)).transpose(2, 3).flatten(1, 2)
+    joined: Tensor = rows.flatten(2, 3)
+    return joined[:, :, : like.shape[2]]
+
+
+def grouped_attention(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor, dropout: float, scale: float | None
+) -> Tensor:
+    """Softmax attention (B, H, T, D) of q (B, H, T, D) to k and v (B, G, S, D).
+
+    seen: the mask or bias, (B, 1 or G, 1 or T, S)
+    """
+    rows = by_key_head(q, k.shape[1])
+    if seen.shape[2] > 1 and rows is not q:
+        seen = seen.repeat(1, 1, q.shape[1] // k.shape[1], 1)
+    out = scaled_dot_product_attention(rows, k, v, attn_mask=seen, dropout_p=dropout, scale=scale)
+    return by_query_head(out, q.shape[1])
+
+
+Attend = Callable[..., tuple[Tensor, MemoryState]]
+
+
+def copy_keys(attend: Attend) -> Attend:
+    """A causal form for any G from one for G = H, which sees a copy of each key for its queries.
+
+    attend: of q, k, v, log_alpha or phi, the state or None, and anything else
+    """
+
+    def attend_to_copies(
+        q: Tensor, k: Tensor, v: Tensor, control: Tensor, state: MemoryState | None, *args: Any
+    ) -> tuple[Tensor, MemoryState]:
+        heads, repeats = q.shape[1], q.shape[1] // k.shape[1]
+        if repeats == 1:
+            return attend(q, k, v, control, state, *args)
+
+        def copied(x: Tensor) -> Tensor:
+            return to_query_heads(x, heads)
+
+        if control.shape[1] > 1:
+            control = copied(control)
+        if state is not None:
+            mass = copied(state.log_mass) if control.shape[1] > 1 else state.log_mass
+            state = MemoryState(copied(state.keys), copied(state.values), mass)
+        out, after = attend(q, copied(k), copied(v), control, state, *args)
+        return out, MemoryState(*(x[:, ::repeats].contiguous() for x in after))
+
+    return attend_to_copies
