@@ -173,7 +173,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
     def empty_memory(self, rows: int) -> MemoryState:
         """The memory before the first sentence."""
         weight = self.q_proj.weight
-        keys = weight.new_zeros(rows, self.num_heads, 1, self.head_dim)
+        keys = weight.new_zeros(rows, self.num_kv_heads, 1, self.head_dim)
         log_alpha = weight.new_zeros(rows, self.control.heads, 1, self.control.slots)
         return MemoryState.empty(keys, keys, log_alpha)
 
@@ -202,7 +202,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
                 memory = memory.after(carried)
                 self.set_incremental_state(incremental_state, "carried", None)
             self.set_incremental_state(incremental_state, "source", memory)
-        q = self.split(self.q_proj(x))
+        q = self.queries(x)
         batch, heads, length, width = q.shape
         # The hypotheses of a sentence share its memory: (B copies, H, T, D) to (B, H, copies T, D).
         q = q.unflatten(0, (-1, memory.copies)).transpose(1, 2).flatten(2, 3)
@@ -230,8 +230,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         memory = self.write_memory(tokens)
         phi = None
         if self.return_source_weights:
-            k = self.split(self.k_proj(source))
-            phi = self.control.vectors(k, tokens)
+            phi = self.vectors(self.keys(source), tokens)
         return CrossMemory(memory, copies, phi)
 
     def reorder_incremental_state(

@@ -7,14 +7,8 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from fairseq_memattn.attention.controls.base import PositionedState
-from fairseq_memattn.attention.controls.local_global import LocalGlobalState
-from fairseq_memattn.attention.ops.common import MemoryState
-from fairseq_memattn.attention.ops.kernel.chunked import KernelState
+from fairseq_memattn.attention.controls.registry import state_classes
 from fairseq_memattn.attention.ops.key_values import KeyValues
-from fairseq_memattn.attention.ops.window.chunked import WindowState
-
-STATES = (PositionedState, LocalGlobalState, KernelState, KeyValues, MemoryState, WindowState)
 
 
 class MemoryLayer(CacheLayerMixin):
@@ -132,4 +126,4 @@ def _restored(saved: Any) -> Any:
     if saved is None:
         return None
     name, *tensors = saved
-    return {cls.__name__: cls for cls in STATES}[name](*tensors)
+    return (state_classes() | {"KeyValues": KeyValues})[name](*tensors)

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from fairseq_memattn.attention import use_backend
 from fairseq_memattn.attention.controls import Shared, Tokens, control_class
 from fairseq_memattn.attention.controls.registry import all_controls
-from fairseq_memattn.attention.nn import ABCAttention
+from fairseq_memattn.attention.nn import ABCAttention, Rotary
 
 E, SOURCE = H * D, 6  # the sizes of x and of a source
 
@@ -55,15 +55,23 @@ def every(*axes):
     return sorted(chosen, key=str)
 
 
-def layer(name, kind, dtype=torch.float32, **options):
+def layer(name, kind, dtype=torch.float32, heads="equal", **options):
+    """heads: "grouped" is two heads of queries for each of keys, norms and rotary positions."""
     torch.manual_seed(1)
     control, own = DESIGNS[name]
     given = dict(slots=M, max_positions=LONGEST, causal=kind == "causal") | own | options
     source_dim = SOURCE if kind == "cross" else None
-    made = ABCAttention(E, H, control=control, source_dim=source_dim, **given)
+    count = H
+    if heads == "grouped":
+        given |= dict(num_kv_heads=H, head_dim=D, qk_norm=True)
+        given["rotary"] = None if kind == "cross" else Rotary(100.0)
+        count *= 2
+    made = ABCAttention(E, count, control=control, source_dim=source_dim, **given)
     with torch.no_grad():
-        for bias in (p for n, p in made.named_parameters() if n.endswith("bias")):
-            bias.normal_()
+        for weight in (
+            p for n, p in made.named_parameters() if n.endswith(("bias", "norm.weight"))
+        ):
+            weight.normal_()
     return made.to(dtype)
 
 
@@ -90,28 +98,46 @@ class Literal:
     def __init__(self, module, name):
         self.module, self.name = module, DESIGNS[name].control
 
-    def heads(self, projection, x):
+    def heads(self, projection, x, norm=None, mask=None):
         weight, bias = projection.weight, projection.bias
-        return linear(x, weight, bias).unflatten(2, (H, D)).transpose(1, 2)
+        heads = linear(x, weight, bias).unflatten(2, (-1, D)).transpose(1, 2)
+        if norm is not None:
+            heads = heads * (heads.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * norm.weight
+        if self.module.rotary is None or projection is self.module.v_proj:
+            return heads
+        real = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else ~mask
+        angles = (real.cumsum(1) - 1)[:, None, :, None] * torch.tensor([1.0, 0.1], dtype=x.dtype)
+        pairs = torch.complex(*heads.split(2, dim=-1)) * torch.polar(
+            torch.ones_like(angles), angles
+        )
+        return torch.cat([pairs.real, pairs.imag], dim=-1)
 
     def __call__(self, x, source=None, key_padding_mask=None):
-        module = self.module
+        module, mask = self.module, key_padding_mask
         source = x if source is None else source
-        q = self.heads(module.q_proj, x)
-        k, v = (self.heads(projection, source) for projection in (module.k_proj, module.v_proj))
-        out = attend(
-            *(module.control, self.name, q, k, v, source, key_padding_mask), causal=module.causal
-        )
-        out = out.transpose(1, 2).flatten(2)
+        q = self.heads(module.q_proj, x, module.q_norm, mask)
+        k = self.heads(module.k_proj, source, module.k_norm, mask)
+        v = self.heads(module.v_proj, source)
+        repeats = q.shape[1] // H
+        outs = [  # of the first queries of all groups, of the second ones, ...
+            attend(module.control, self.name, part, k, v, source, mask, causal=module.causal)
+            for part in (q[:, r::repeats] for r in range(repeats))
+        ]
+        out = torch.stack(outs, dim=2).flatten(1, 2).transpose(1, 2).flatten(2)
         return linear(out, module.out_proj.weight, module.out_proj.bias)
 
 
 # --- What it computes
 
 
-@pytest.mark.parametrize("name, kind, pad, length", every(["none", "both", "holes"], [1, LONGEST]))
-def test_every_control_is_its_definition(name, kind, pad, length):
-    module = layer(name, kind, torch.double)
+HEADS = ["equal", "grouped"]
+
+
+@pytest.mark.parametrize(
+    "name, kind, pad, length, heads", every(["none", "both", "holes"], [1, LONGEST], HEADS)
+)
+def test_every_control_is_its_definition(name, kind, pad, length, heads):
+    module = layer(name, kind, torch.double, heads)
     source = 5 if length == LONGEST else LONGEST
     masks = padding(pad, source if kind == "cross" else length)
 
@@ -129,18 +155,21 @@ def test_every_control_is_its_definition(name, kind, pad, length):
 STEPS = [[1] * LONGEST, [2, 8, 1]]
 
 
-@pytest.mark.parametrize("name, pad, sizes", rows([CAUSAL, ["none", "both"], STEPS]))
-def test_steps_are_the_causal_form(name, pad, sizes):
-    module = layer(name, "causal", torch.double).eval()
+@pytest.mark.parametrize("name, pad, sizes, heads", rows([CAUSAL, ["none", "both"], STEPS, HEADS]))
+def test_steps_are_the_causal_form(name, pad, sizes, heads):
+    module = layer(name, "causal", torch.double, heads).eval()
     (x,) = inputs("causal", LONGEST, dtype=torch.double)
     mask = padding(pad, LONGEST).get("key_padding_mask")
     expected = seen(module(x, key_padding_mask=mask), mask)
     parts, state, start = [], None, 0
+    real = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else ~mask
+    positions = None if module.rotary is None else real.cumsum(1) - 1
     for size in sizes:
         at = slice(start, start + size)
+        given = {} if positions is None else {"positions": positions[:, at]}
         here = None if mask is None else mask[:, at]
         before, values = state, state and [tensor.clone() for tensor in state]
-        out, state = module.step(x[:, at], state, key_padding_mask=here)
+        out, state = module.step(x[:, at], state, key_padding_mask=here, **given)
         if before is not None:
             assert_equal(before, values)
         parts.append(out)
@@ -180,9 +209,9 @@ def test_a_state_is_reordered_and_does_not_grow(name):
     assert_close(out, module(x[order])[:, 6:])
 
 
-@pytest.mark.parametrize("name, pad", rows([list(DESIGNS), ["none", "both"]]))
-def test_a_memory_that_is_written_once_is_read_often(name, pad):
-    module = layer(name, "cross", torch.double).eval()
+@pytest.mark.parametrize("name, pad, heads", rows([list(DESIGNS), ["none", "both"], HEADS]))
+def test_a_memory_that_is_written_once_is_read_often(name, pad, heads):
+    module = layer(name, "cross", torch.double, heads).eval()
     x, source = inputs("cross", dtype=torch.double)
     masks = padding(pad, LONGEST)
     expected = module(x, source, **masks)
@@ -208,6 +237,24 @@ def test_dropout_is_of_training_alone():
     module, x = layer("mlp", "causal", dropout=0.5), inputs("causal")
     assert not torch.equal(module(*x), module(*x))
     assert torch.equal(module.eval()(*x), module(*x))
+
+
+@pytest.mark.parametrize("name", [name for name in CAUSAL if "," not in name])
+def test_a_state_is_of_its_control(name, tmp_path):
+    """It is loaded as it is, continued by its own control and refused by every other."""
+    module = layer(name, "causal", heads="grouped").eval()
+    (x,) = inputs("causal")
+    positions = torch.arange(x.shape[1])
+    _, state = module.step(x[:, :4])
+    torch.save(state, tmp_path / "state.pt")
+    loaded = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert type(loaded) is type(state) is type(state.reorder(torch.tensor([0])))
+    outs = [module.step(x[:, 4:], kept, positions=positions[4:])[0] for kept in (state, loaded)]
+    assert_equal(*([out] for out in outs))
+    assert_close(outs[0], module(x, positions=positions)[:, 4:])
+    for other in (layer(other, "causal") for other in CAUSAL if name != DESIGNS[other].control):
+        with pytest.raises(TypeError, match=f"State, but is of the type {type(state).__name__}"):
+            other.step(x, state)
 
 
 # --- What it works under

@@ -24,6 +24,8 @@ from fairseq_memattn.attention.ops.common import (
     over_tokens,
 )
 from fairseq_memattn.attention.ops.context_parallel import count_before
+from fairseq_memattn.attention.ops.heads import to_query_heads
+from fairseq_memattn.attention.ops.rotary import Rotation
 
 T = TypeVar("T")
 
@@ -68,6 +70,7 @@ class Tokens(NamedTuple):
     x: (B, S, E), the representations that keys and values are projected from
     key_padding_mask: (B, S), True at padding, on either side
     shared: what layers share within a forward pass; None shares nothing
+    rotation: of queries and keys, where the layer has rotary positions
     context_group: processes that have a part of a sequence each, these tokens the own one
     """
 
@@ -75,12 +78,20 @@ class Tokens(NamedTuple):
     key_padding_mask: Tensor | None = None
     shared: Shared | None = None
     context_group: ProcessGroup | None = None
+    rotation: Rotation | None = None
+
+    def positions(self) -> Tensor:
+        """`positions_of` the tokens, those in earlier processes counted."""
+        positions = positions_of(self.x.unsqueeze(1), self.key_padding_mask)
+        if self.context_group is None:
+            return positions
+        return positions + count_before(positions[:, -1] + 1, self.context_group).unsqueeze(1)
 
 
 class Control(nn.Module, ABC):
     """A control strategy (ABC paper, Table 1), for the attentions that it is defined for.
 
-    Shapes: q (B, H, T, D); k, v (B, H, S, D).
+    Shapes: q (B, H, T, D); k, v (B, G, S, D), where G divides H: keys may have fewer heads.
 
     sizes: where the control works; options: an instance of the class's `Options`
 
@@ -89,8 +100,11 @@ class Control(nn.Module, ABC):
 
     Options: ClassVar[type[ControlOptions]] = ControlOptions
     # What `step` and `write` return, for `ABCAttention` to check: a named tuple whose first tensor
-    # is (B, H, `state_slots`, D). None leaves checks to the strategy.
+    # is (B, G, `state_slots`, D). None leaves checks to the strategy.
     state_class: ClassVar[type | None] = None
+    # A class for the states of the registered control alone, which `register_control` makes.
+    tagged_state: ClassVar[type | None] = None
+    rotates: ClassVar[bool] = False  # whether it applies `Tokens.rotation`, and not the layer
     causal_refusal: ClassVar[str] = ""  # why the strategy has no causal form, if it has none
     can_tie: ClassVar[bool] = True  # whether layers may share one
     uses_heads: ClassVar[bool] = True  # whether `sizes.heads` makes a difference
@@ -111,6 +125,7 @@ class Control(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__} has no causal form: {self.causal_refusal}.")
         options.check(sizes)
         self.embed_dim, self.slots, self.heads = sizes.embed_dim, sizes.slots, sizes.heads
+        self.own_state = vars(type(self)).get("tagged_state") or self.state_class
         self.is_centred = self.can_centre and sizes.kind == "encoder"
 
     @abstractmethod
@@ -144,6 +159,16 @@ class Control(nn.Module, ABC):
         """Attention of T queries over a memory."""
         return abc_read(q, state)
 
+    def tag_state(self, state: Any) -> Any:
+        """A state of `state_class` as one of the control's own class."""
+        return state if self.own_state is None else self.own_state(*state)
+
+    def plain_state(self, state: Any) -> Any:
+        """A state of the control's own class as one of `state_class`."""
+        if state is None or self.state_class is None or isinstance(state, self.state_class):
+            return state
+        return self.state_class(*state)
+
     @property
     def state_slots(self) -> int:
         """The slots of a state."""
@@ -151,7 +176,7 @@ class Control(nn.Module, ABC):
 
     @abstractmethod
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
-        """phi (B, H or 1, S, M): the share of each token in each slot after the whole sequence."""
+        """phi (B, G or 1, S, M): the share of each token in each slot after the whole sequence."""
 
     def weights(self, q: Tensor, state: Any) -> Tensor:
         """p (B, H, T, M), the weight of each slot for each query.
@@ -160,7 +185,8 @@ class Control(nn.Module, ABC):
         """
         units = units_of(state.keys)
         weights = self.read(q.to(units.dtype), state._replace(values=units))
-        return weights * is_written(state.log_mass).unsqueeze(2)
+        written = is_written(state.log_mass).unsqueeze(2)
+        return weights * to_query_heads(written, q.shape[1])
 
     def extra_repr(self) -> str:
         return f"slots={self.slots}, heads={self.heads}"
@@ -174,7 +200,7 @@ class NormalisedControl(Control):
 
     @abstractmethod
     def log_alpha(self, k: Tensor, tokens: Tokens) -> Tensor:
-        """(B, H or 1, S, M); -inf writes nothing."""
+        """(B, G or 1, S, M); -inf writes nothing."""
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
@@ -240,7 +266,7 @@ class PositionedState(NamedTuple):
 
     def reorder(self, new_order: Tensor) -> "PositionedState":
         """new_order: (B',) indices into the batch axis."""
-        return PositionedState(*(tensor.index_select(0, new_order) for tensor in self))
+        return type(self)(*(tensor.index_select(0, new_order) for tensor in self))
 
 
 class PositionControl(Control):
@@ -252,7 +278,7 @@ class PositionControl(Control):
 
     @abstractmethod
     def phi(self, positions: Tensor) -> Tensor:
-        """(B, H or 1, S, M) of positions (B, S), counted from 0."""
+        """(B, G or 1, S, M) of positions (B, S), counted from 0."""
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
@@ -284,10 +310,7 @@ class PositionControl(Control):
         return PositionedState(*memory, positions_of(k, tokens.key_padding_mask)[:, -1] + 1)
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
-        positions, group = positions_of(k, tokens.key_padding_mask), tokens.context_group
-        if group is not None:
-            positions = positions + count_before(positions[:, -1] + 1, group).unsqueeze(1)
-        phi = self._phi(positions, group is None)
+        phi = self._phi(tokens.positions(), tokens.context_group is None)
         return omit_padding(phi, tokens.key_padding_mask)
 
     def _phi(self, positions: Tensor, from_start: bool) -> Tensor:
@@ -345,7 +368,7 @@ def drop_writes(control: Tensor, p: float, nothing: float) -> Tensor:
 
 
 def check_slots(control: Control, name: str, vectors: Tensor) -> Tensor:
-    """The control vectors (B, H or 1, S, M) that a strategy returned.
+    """The control vectors (B, G or 1, S, M) that a strategy returned.
 
     Raises ValueError for another number of slots than the control has.
     """

@@ -96,6 +96,7 @@ def option(
 # Names that arguments of layers or flags of models have already.
 RESERVED = frozenset(
     "embed_dim num_heads slots control causal source_dim dropout bias share_control max_positions "
+    "num_kv_heads head_dim qk_norm rotary positions "
     "causal_slots cross_slots encoder_slots phi_layers phi_heads".split()
 )
 TYPES = (bool, int, float, str, tuple[int, ...])

@@ -1,8 +1,12 @@
 """Names of controls. `register_control` adds one, from this package or from outside."""
 
 import re
+import sys
+from collections import namedtuple
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import torch
 
 from fairseq_memattn.attention.controls.base import Control
 from fairseq_memattn.attention.controls.options import (
@@ -41,6 +45,7 @@ def register_control(name: str) -> Callable[[C], C]:
         # By name: a module that is loaded again defines its class again.
         if known and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"the control {name!r} is already registered, by {known.__module__}")
+        cls.tagged_state = _state_of(name, cls)
         (KERNEL_ATTENTION if cls.is_kernel else CONTROLS)[name] = cls
         if known is None:
             for observer in _observers:
@@ -48,6 +53,33 @@ def register_control(name: str) -> Callable[[C], C]:
         return cls
 
     return register
+
+
+def _state_of(name: str, cls: type[Control]) -> type | None:
+    """A named tuple as `cls.state_class`, which no other control has, in the module of the control.
+
+    `torch.load` takes it without further ado.
+    """
+    plain = cls.state_class
+    if plain is None:
+        return None
+    title = f"{''.join(word.title() for word in name.split('_'))}State"
+    make, made = cast(Any, namedtuple), cast(Any, plain)
+    if title != plain.__name__:
+        made = make(title, made._fields, module=cls.__module__)
+        made.__doc__ = f"A `{plain.__name__}` of the control {name!r}."
+        made.reorder = cast(Any, plain).reorder
+        if cls.__module__ in sys.modules:  # else there is no name to pickle it by
+            setattr(sys.modules[cls.__module__], title, made)
+    torch.serialization.add_safe_globals([plain, made])
+    return made  # type: ignore[no-any-return]
+
+
+def state_classes() -> dict[str, type]:
+    """The classes of the states of all controls by name."""
+    controls = all_controls().values()
+    kinds = [kind for cls in controls for kind in (cls.state_class, cls.tagged_state)]
+    return {kind.__name__: kind for kind in kinds if kind is not None}
 
 
 def all_controls() -> dict[str, type[Control]]:

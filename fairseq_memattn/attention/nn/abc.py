@@ -24,13 +24,20 @@ from fairseq_memattn.attention.ops.checks import (
     check_sizes,
     check_type,
 )
-from fairseq_memattn.attention.ops.common import MemoryState, is_written
+from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype, is_written
+from fairseq_memattn.attention.ops.heads import to_query_heads
+from fairseq_memattn.attention.ops.rotary import Rotary, Rotation
+
+NORM_EPSILON = 1e-6  # of Qwen3's norms of queries and keys
 
 
 class ABCAttention(AttentionDropout):
     """Multi-head attention over a memory of M slots, in time and memory O(S M).
 
-    embed_dim: E; num_heads: H, which divides E
+    embed_dim: E; num_heads: H
+    num_kv_heads: G, the heads of keys, values, slots and controls; divides H, which is the default.
+        Each serves the queries of H / G heads (Ainslie et al., "GQA", 2023)
+    head_dim: D; None is E / H
     slots: M, the memory slots; RFA and T2R have as many features, and ELU those of a head
     control: the name of a registered control ("mlp", "window", "linformer", ..., `docs/controls.md`
         has them all), or a `Control` that another layer has too: layers that share one tie their
@@ -41,6 +48,11 @@ class ABCAttention(AttentionDropout):
         attention
     dropout: probability to omit a write, in training
     bias: whether the projections have biases
+    qk_norm: whether each head of queries and of keys is divided by its root mean square and
+        multiplied by learned numbers (`q_norm` and `k_norm`, D each), before `rotary`
+    rotary: rotary positions of queries and keys; None has none. Not for cross attention. A control
+        with slots of several tokens averages keys of different rotations; `rotates` of a control
+        class says that it turns exact keys alone
     share_control: one control for all heads in the place of one for each head; cheaper where H M
         nears E. Refused for controls on which it has no effect
     max_positions: the longest sequence of the model. Controls that need to know it (Linformer,
@@ -77,6 +89,10 @@ class ABCAttention(AttentionDropout):
         slots: int | None = None,
         control: str | Control | LayerControl = "mlp",
         causal: bool = False,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        qk_norm: bool = False,
+        rotary: Rotary | None = None,
         source_dim: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
@@ -86,7 +102,12 @@ class ABCAttention(AttentionDropout):
     ) -> None:
         check_type("control", control, str, Control, LayerControl)
         super().__init__()
-        check_heads(embed_dim, num_heads)
+        if head_dim is None:
+            check_heads(embed_dim, num_heads)
+            head_dim = embed_dim // num_heads
+        check_sizes(embed_dim=embed_dim, num_heads=num_heads, head_dim=head_dim)
+        check_heads(num_heads, num_kv_heads or num_heads, "num_heads", "num_kv_heads")
+        check_type("rotary", rotary, Rotary, NoneType)
         check_type("causal", causal, bool)
         check_dropout(dropout)
         if source_dim is not None:
@@ -97,13 +118,25 @@ class ABCAttention(AttentionDropout):
                 f"but is {source_dim} instead."
             )
         self.embed_dim, self.num_heads, self.causal = embed_dim, num_heads, causal
-        self.head_dim = embed_dim // num_heads
+        self.head_dim, self.num_kv_heads = head_dim, num_kv_heads or num_heads
         self.is_cross = not causal and source_dim is not None
+        if rotary is not None and self.is_cross:
+            raise ValueError("`rotary` must be None for cross attention, but is given.")
+        self.rotary = rotary
         self.source_dim = source_dim or embed_dim
         self.dropout = dropout
+        inner, of_keys = num_heads * head_dim, self.num_kv_heads * head_dim
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
-            nn.Linear(size, embed_dim, bias=bias)
-            for size in (embed_dim, self.source_dim, self.source_dim, embed_dim)
+            nn.Linear(*sizes, bias=bias)
+            for sizes in (
+                (embed_dim, inner),
+                (self.source_dim, of_keys),
+                (self.source_dim, of_keys),
+                (inner, embed_dim),
+            )
+        )
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(head_dim, eps=NORM_EPSILON) if qk_norm else None for _ in range(2)
         )
         self.reset_parameters()
         if not isinstance(control, str):
@@ -137,8 +170,8 @@ class ABCAttention(AttentionDropout):
         sizes = Sizes(
             embed_dim=self.source_dim,
             slots=slots,
-            heads=1 if share_control else num_heads,
-            attention_heads=num_heads,
+            heads=1 if share_control else self.num_kv_heads,
+            attention_heads=self.num_kv_heads,
             head_dim=self.head_dim,
             max_positions=max_positions,
             kind="causal" if causal else full,
@@ -168,6 +201,7 @@ class ABCAttention(AttentionDropout):
         *,
         key_padding_mask: Tensor | None = None,
         shared: Shared | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Attention of x to a source, or to x itself.
 
@@ -175,6 +209,8 @@ class ABCAttention(AttentionDropout):
         key_padding_mask: (B, S), True at padding, on either side; padding is never written
         shared: what layers share within this forward pass; a model gives `shared.for_layer(n)` to
             its layer n. A control that shares nothing ignores it
+        positions: (B, T) or (T,) of integers, for `rotary`; None counts from 0, without padding.
+            Layers with `shared` compute the angles of one tensor once
 
         Returns (B, T, E).
 
@@ -191,7 +227,8 @@ class ABCAttention(AttentionDropout):
         else:
             source = x
         self._check(x, source, key_padding_mask)
-        return self.join(self.attend(x, self.tokens(source, key_padding_mask, shared)))
+        self._check_positions(x, positions)
+        return self.join(self.attend(x, self.tokens(source, key_padding_mask, shared, positions)))
 
     def split_context(self, group: ProcessGroup | None) -> None:
         """Lets processes have a part of each sequence (B, T, E), of any T, in their order.
@@ -213,7 +250,12 @@ class ABCAttention(AttentionDropout):
         self.context_group = group
 
     def step(
-        self, x: Tensor, state: Any = None, *, key_padding_mask: Tensor | None = None
+        self,
+        x: Tensor,
+        state: Any = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Continues causal attention: T >= 1 further positions, such as a prompt or one token.
 
@@ -221,8 +263,10 @@ class ABCAttention(AttentionDropout):
         state: of the positions before, None at the start. Its size is constant;
             `state.reorder(new_order)` selects rows of the batch, as beam search does. The given
             state is not changed.
+        positions: as in `forward`; with `rotary` needed once there is a state
 
-        Returns (B, T, E) and the state after the last position.
+        Returns (B, T, E) and the state after the last position: a named tuple of tensors, of a
+        class that the control has for itself. `torch.save` and `torch.load` keep it.
 
         Raises ValueError for a layer that is not causal and for shapes that do not fit, and
         TypeError for a state of another class than the control's.
@@ -232,8 +276,11 @@ class ABCAttention(AttentionDropout):
         self._check(x, x, key_padding_mask)
         if state is not None:
             self._check_state("state", state, x)
-        heads, state = self.advance(x, state, key_padding_mask)
-        return self.join(heads), state
+            if self.rotary is not None and positions is None:
+                raise ValueError("`rotary` needs the `positions` of x after a `state`.")
+        self._check_positions(x, positions)
+        heads, state = self.advance(x, state, key_padding_mask, positions)
+        return self.join(heads), self.control.tag_state(state)
 
     def write(self, source: Tensor, key_padding_mask: Tensor | None = None) -> Any:
         """The memory of a source, for `read`: cross attention writes once and reads often.
@@ -247,7 +294,7 @@ class ABCAttention(AttentionDropout):
             raise ValueError("`write` needs causal=False; a causal layer has `step`.")
         self._check_not_centred()
         check_batch("source", source, self.source_dim, key_padding_mask)
-        return self.write_memory(self.tokens(source, key_padding_mask))
+        return self.control.tag_state(self.write_memory(self.tokens(source, key_padding_mask)))
 
     def read(self, x: Tensor, memory: Any) -> Tensor:
         """Attention of x (B, T, E) to a memory that `write` returned: (B, T, E).
@@ -257,17 +304,33 @@ class ABCAttention(AttentionDropout):
         """
         check_batch("x", x, self.embed_dim)
         self._check_state("memory", memory, x)
-        return self.join(self.control.read(self.split(self.q_proj(x)), memory))
+        return self.join(self.control.read(self.queries(x), self.control.plain_state(memory)))
 
     # --- Without checks, for models that have made their inputs.
 
     def tokens(
-        self, x: Tensor, key_padding_mask: Tensor | None, shared: Shared | None = None
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None,
+        shared: Shared | None = None,
+        positions: Tensor | None = None,
     ) -> Tokens:
         """What the control writes, with what the layers of its pool share if nothing is given."""
         if shared is None and self.layer_control is not None:
             shared = self.layer_control.shared
-        return Tokens(x, key_padding_mask, shared, self.context_group)
+        tokens = Tokens(x, key_padding_mask, shared, self.context_group)
+        rotary, dtype = self.rotary, accumulation_dtype(x)
+        if rotary is None:
+            return tokens
+        if positions is None:
+            positions, shared = tokens.positions(), None
+
+        def rotation() -> Rotation:
+            return rotary.rotation(positions, self.head_dim, dtype)
+
+        if shared is None:
+            return tokens._replace(rotation=rotation())
+        return tokens._replace(rotation=shared.once((rotary, dtype), positions, rotation))
 
     def attend(self, x: Tensor, source: Tokens) -> Tensor:
         """Attention over whole sequences, (B, H, T, D), after those that a pool's pass carries."""
@@ -276,26 +339,32 @@ class ABCAttention(AttentionDropout):
         if carried is None and not self.causal:
             memory = self.write_tokens(source, dropout)
             if memory is not None:
-                return self.control.read(self.split(self.q_proj(x)), memory)
-        q, k, v = self.project(x, source.x)
+                return self.control.read(self.queries(x), memory)
+        q, k, v = self.project(x, source.x, source.rotation)
         if self.layer_control is None or carried is None:
             return self.control.attend(q, k, v, source, causal=self.causal, dropout=dropout)
         assert isinstance(self.control, NormalisedControl)
         begin = partial(carried.begin, self.layer_control.layer)
         return self.control.attend_from(q, k, v, source, begin, causal=self.causal, dropout=dropout)
 
-    def advance(self, x: Tensor, state: Any, key_padding_mask: Tensor | None) -> tuple[Tensor, Any]:
+    def advance(
+        self,
+        x: Tensor,
+        state: Any,
+        key_padding_mask: Tensor | None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
         """Causal attention of the positions after a state, (B, H, T, D), and the state after."""
-        q, k, v = self.project(x, x)
-        return self.control.step(q, k, v, self.tokens(x, key_padding_mask), state)
+        tokens = self.tokens(x, key_padding_mask, positions=positions)
+        q, k, v = self.project(x, x, tokens.rotation)
+        return self.control.step(q, k, v, tokens, self.control.plain_state(state))
 
     def write_memory(self, source: Tokens) -> Any:
         """The memory of a whole source."""
         memory = self.write_tokens(source)
         if memory is not None:
             return memory
-        k, v = self.split(self.k_proj(source.x)), self.split(self.v_proj(source.x))
-        return self.control.write(k, v, source)
+        return self.control.write(self.keys(source.x), self.split(self.v_proj(source.x)), source)
 
     def write_tokens(self, source: Tokens, dropout: float = 0.0) -> MemoryState | None:
         """The memory of keys and values that are projected after the tokens are written.
@@ -304,6 +373,8 @@ class ABCAttention(AttentionDropout):
         control has no such memory, or where it saves nothing; `torch.export`, whose graphs are for
         sources of all lengths, always saves.
         """
+        if self.k_norm is not None or source.rotation is not None:
+            return None
         if not torch.compiler.is_exporting() and self.control.slots >= source.x.shape[1]:
             return None
         memory = self.control.write_tokens(source, dropout)
@@ -324,15 +395,38 @@ class ABCAttention(AttentionDropout):
         phi: the share of each token in each slot, over the whole source
         p: the weight of each slot for each query; p phi^T are the weights of the tokens
         """
-        q, k, v = self.project(x, source.x)
+        q, k, v = self.project(x, source.x, source.rotation)
         state = self.control.write(k, v, source)
-        return self.control.vectors(k, source), self.control.weights(q, state)
+        return self.vectors(k, source), self.control.weights(q, state)
 
-    def project(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q (B, H, T, D), k and v (B, H, S, D)."""
-        projections = (self.q_proj(x), self.k_proj(source), self.v_proj(source))
-        q, k, v = (self.split(projection) for projection in projections)
-        return q, k, v
+    def vectors(self, k: Tensor, source: Tokens) -> Tensor:
+        """phi (B, H or 1, S, M), those of its keys for each head of queries."""
+        phi = self.control.vectors(k, source)
+        return phi if phi.shape[1] == 1 else to_query_heads(phi, self.num_heads)
+
+    def project(
+        self, x: Tensor, source: Tensor, rotation: Rotation | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q (B, H, T, D), k and v (B, G, S, D)."""
+        q, k, v = self.queries(x), self.keys(source), self.split(self.v_proj(source))
+        if rotation is None or self.control.rotates:
+            return q, k, v
+        return rotation.turn(q), rotation.turn(k), v
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(B, H, T, D), without rotation."""
+        q = self.split(self.q_proj(x))
+        return q if self.q_norm is None else self.q_norm(q)
+
+    def keys(self, source: Tensor) -> Tensor:
+        """(B, G, S, D), without rotation."""
+        k = self.split(self.k_proj(source))
+        return k if self.k_norm is None else self.k_norm(k)
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, T, heads D) as (B, heads, T, D), for queries and keys alike."""
+        heads: Tensor = x.unflatten(2, (-1, self.head_dim))
+        return heads.transpose(1, 2)
 
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
         check_batch("x", x, self.embed_dim)
@@ -344,11 +438,24 @@ class ABCAttention(AttentionDropout):
 
     def _check_state(self, name: str, state: Any, x: Tensor) -> None:
         """The tensors of one state belong together, so that the first is all that is compared."""
-        if self.control.state_class is None:
+        if self.control.own_state is None:
             return
-        check_type(name, state, self.control.state_class)
-        wanted = (x.shape[0], self.num_heads, self.control.state_slots, self.head_dim)
+        check_type(name, state, self.control.own_state)
+        wanted = (x.shape[0], self.num_kv_heads, self.control.state_slots, self.head_dim)
         check_shape(f"{name}.{state._fields[0]}", state[0], wanted)
+
+    def _check_positions(self, x: Tensor, positions: Tensor | None) -> None:
+        if positions is None:
+            return
+        if self.rotary is None:
+            raise ValueError("`positions` need a layer with `rotary`.")
+        check_type("positions", positions, Tensor)
+        length = x.shape[1]
+        if positions.shape not in ((length,), (1, length), (x.shape[0], length)):
+            raise ValueError(
+                f"`positions` must be ({length},) or ({x.shape[0]}, {length}), "
+                f"but is {tuple(positions.shape)} instead."
+            )
 
     def _check_not_centred(self) -> None:
         if self.control.is_centred and not self.causal:
