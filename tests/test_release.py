@@ -5,6 +5,8 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import fairseq_memattn
+
 ROOT = Path(__file__).parents[1]
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 
@@ -13,7 +15,7 @@ def test_one_version() -> None:
     newest, date = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\S+)$", CHANGELOG, re.M)[0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     citation = (ROOT / "CITATION.cff").read_text("utf-8")
-    assert project["version"] == newest
+    assert project["version"] == fairseq_memattn.__version__ == newest
     assert re.findall(r"^(?:version|date-released): (.*)$", citation, re.M) == [newest, date]
 
 

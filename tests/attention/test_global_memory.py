@@ -245,15 +245,6 @@ def test_logits_beyond_the_range_of_half_precision(pad, sparse, device):
     assert all(result.isfinite().all() for result in results.values())
 
 
-def test_autocast_leaves_the_attention_alone(sparse, device):
-    case = Case()
-    args = inputs(case).to(device)
-    attend = attend_by(sparse, case, device)
-    expected = attend(*args)
-    with torch.autocast(device.type, dtype=torch.bfloat16):
-        assert all(map(torch.equal, attend(*args), expected))
-
-
 def test_dropout_of_the_weights(sparse, device):
     """With a value of its own for every key, what comes out is the weights."""
     case = Case(12, slots=4, heads=16, width=16)

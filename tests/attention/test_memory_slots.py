@@ -142,14 +142,6 @@ def test_logits_beyond_the_range_of_half_precision(pad, device):
     assert all(result.isfinite().all() for result in results.values())
 
 
-def test_autocast_leaves_the_softmax_alone(device):
-    case = Case()
-    args = inputs(case).to(device)
-    expected = attend_by(mem_attention, case, device)(*args)
-    with torch.autocast(device.type, dtype=torch.bfloat16):
-        assert torch.equal(attend_by(mem_attention, case, device)(*args), expected)
-
-
 def test_dropout_of_the_weights(device):
     """With a value of its own for every key, what comes out is the weights."""
     sequences, slots, length = 3, 2, 4

@@ -30,12 +30,7 @@ ALL = {
     "width": [16, 20, 64, 80],
     "slots": [3, 16, 33, 64],
 }
-FEW = [
-    (1, "plain", "none", True, 20, 3),
-    (33, "relu", "both", True, 16, 33),
-    (37, "rise +50", "holes", True, 20, 16),
-    (9, "spikes", "sentence", False, 16, 3),
-]
+FEW = [(33, "relu", "both", True, 16, 33), (9, "spikes", "sentence", False, 16, 3)]
 
 
 @pytest.fixture(autouse=True)
@@ -289,7 +284,7 @@ def test_packed_sequences(segment, device, monkeypatch):
     assert_all_close(actual, expected, 1e-5)
 
 
-@pytest.mark.parametrize("value", [1e6, torch.nan])
+@pytest.mark.parametrize("value", [full(1e6), torch.nan])
 def test_what_is_in_no_packed_sequence(value, device):
     """Changes no gradient in half precision, where the means of keys and values are left out."""
     lengths = [20, 16]

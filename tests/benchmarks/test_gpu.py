@@ -86,6 +86,7 @@ def test_one_contender_that_fails_ends_nothing(tmp_path):
     assert f"fla-gsa at 1x17x2x4, M 3: {errors}" in done.stdout
 
 
+@pytest.mark.full
 def test_a_budget_that_is_spent(tmp_path):
     report, done = run(tmp_path, "--budget", "0")
     assert not report["complete"]

@@ -104,6 +104,7 @@ def test_peaks_of_chunks_and_of_masked_attention(reports):
     assert short["masked_over_chunks_allowed"] == pairs
 
 
+@pytest.mark.full
 def test_levels_and_peaks_of_the_encoder(reports):
     rows = json.loads((reports / "encoder.json").read_text())["rows"]
     levels = ["attention", "module", "encoder"]

@@ -18,11 +18,13 @@ from families import (
     search,
     train,
 )
+from full import others_in_full
 
 import fairseq_memattn
 
 fairseq_memattn.register()
 
+SOME = ("abc_mlp_separate", "t5mem_v3", "gmat_bert")
 each_family = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -50,7 +52,7 @@ def test_it_computes_what_it_did(name, tmp_path):
         assert search(model, task, then["inputs"], beam) == tokens
 
 
-@each_family
+@pytest.mark.parametrize("name", others_in_full(FAMILIES, SOME))
 def test_it_is_trained_on(name, tmp_path, unlogged):
     """The optimiser's state belongs to the parameters that it was written for."""
     path = checkpoint(name, tmp_path)

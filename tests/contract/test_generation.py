@@ -76,7 +76,7 @@ def generated(models):
     return found
 
 
-@each_case(*GENERATING, every=31)
+@each_case(*GENERATING, every=62, first=31)
 def test_one_at_a_time(case, models, generated):
     alone = ["--batch-size", 1]
     if case.kind == "documents":
@@ -84,7 +84,7 @@ def test_one_at_a_time(case, models, generated):
     assert_same(generate(case, models(case), *alone), generated(case))
 
 
-@each_case(*GENERATING, every=31, first=6)
+@each_case(*GENERATING, every=62, first=37)
 def test_few_tokens(case, models, generated):
     assert_same(generate(case, models(case), "--max-tokens", 40), generated(case))
 
@@ -126,7 +126,7 @@ def test_shards(case, models, generated):
     assert_same(dict(sorted(found.items())), generated(case))
 
 
-@each_case(*GENERATING, every=31, first=20)
+@each_case(*GENERATING, every=62, first=51)
 def test_scored_is_generated(case, models, generated, tmp_path):
     """With the other hypotheses of a beam too, each scored by itself.
 
@@ -170,7 +170,7 @@ def typed(case):
     return lines, [places[number] for number in range(len(TEST["x"]))]
 
 
-@each_case(*GENERATING, every=25, first=11)
+@each_case(*GENERATING, every=62, first=11)
 def test_interactive_is_generated(case, models, generated):
     """In another order, with buffers that cut documents in parts."""
     model, (lines, places) = models(case), typed(case)

@@ -65,26 +65,6 @@ def test_voitas_sets(name, groups, lines, distances, repeated):
     assert {len(text) for each in found for text in (each.source, *each.candidates)} == {4}
 
 
-@needs("voita-consistency-en-ru")
-@pytest.mark.parametrize(
-    ("handling", "groups", "done"),
-    [("keep", 500, "scored as they are"), ("swap", 500, "swapped back"), ("drop", 499, "left out")],
-)
-def test_the_exchanged_lines_of_ellipsis_infl(handling, groups, done):
-    before = read_set(VOITA / "ellipsis_infl.json")
-    handled = handle_exchanged(before, handling)
-    assert handled.sentence == (
-        "ellipsis_infl: source and target are exchanged in 1 of 500 groups (lines 1171-1175): "
-        f"{done}"
-    )
-    assert handled.report == {"handling": handling, "lines": ["1171-1175"]}
-    assert len(handled.groups) == groups
-    assert exchanged(handled.groups) == ([236] if handling == "keep" else [])
-    changed = [index for index in range(236) if handled.groups[index] != before[index]]
-    assert changed == []
-    assert handled.groups[-263:] == before[-263:]
-
-
 @needs("contrapro-en-de")
 def test_contrapro():
     found = read_set(CONTRAPRO)

@@ -12,7 +12,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
-    GenerationConfig,
 )
 
 import fairseq_memattn.transformers  # noqa: F401
@@ -295,41 +294,6 @@ def test_training(tmp_path):
     loss.backward()
     expected = model.encoder.layers[0].fc1.weight.grad
     torch.testing.assert_close(new.encoder.layers[0].fc1.weight.grad, expected)
-
-
-@pytest.mark.parametrize("kind", ["translator", "lm"])
-def test_a_cache_with_gradient_checkpoints_is_refused(kind):
-    """The second computation of a layer would go on from the memory after the first."""
-    if kind == "lm":
-        new = converted(language_model("abc_mlp_transformer_lm"), TASK)
-    else:
-        new = converted(abc_models.translator("abc_mlp_transformer"), TASK)
-    tokens = test_gmat.rows(6, 4)
-    new.activation_checkpointing_enable()
-    new.eval()(tokens, labels=tokens, use_cache=True)
-    new.train()(tokens, labels=tokens)
-    with pytest.raises(ValueError, match="`use_cache` and `past_key_values` must be left out"):
-        new(tokens, labels=tokens, use_cache=True)
-
-
-@torch.no_grad()
-def test_limits_of_transformers_replace_those_of_fairseq():
-    """In the call, in a configuration of the call, and in that of the model."""
-    model = abc_models.translator("abc_mlp_transformer")
-    new = converted(model, TASK)
-    set_generation(new, model, WORDS)
-    tokens = test_gmat.rows(6, 4)
-
-    def length(**options):
-        out = new.generate(tokens, num_beams=1, min_new_tokens=20, max_len_b=12, **options)
-        return out.shape[1] - 1
-
-    assert length() == length(max_new_tokens=None) == 21
-    assert length(max_new_tokens=7) == 7
-    assert length(generation_config=GenerationConfig(max_new_tokens=6, **ENDS)) == 6
-    new.generation_config.max_new_tokens = 5
-    assert length() == 5
-    assert length(max_new_tokens=7) == 7
 
 
 def hidden_of(model, *inputs):

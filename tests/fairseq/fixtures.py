@@ -139,7 +139,7 @@ def translator(bilingual, once) -> Trained:
 @pytest.fixture(scope="session")
 def softmax(bilingual, once) -> Trained:
     """fairseq's own transformer."""
-    flags = [*SOFTMAX, "--max-update", 60]
+    flags = [*SOFTMAX, "--max-update", 10]
     return once("softmax", lambda folder: train(bilingual, folder, *flags))
 
 

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 import torch
-from harness import COMMON, LM_SIZES, attempt, flags_of, generate, hypotheses, run, train
+from harness import COMMON, LM_SIZES, attempt, flags_of, run, train
 
 from fairseq_memattn.cli import main
 
@@ -16,20 +16,6 @@ def convert(trained, folder, arch, flags):
     path = ["--path", trained.checkpoint, "--arch", arch, "--output", output]
     done = run("memattn", "convert", trained.data, *path, f"--flags={flags}")
     return output, done.stdout
-
-
-@pytest.mark.full
-def test_a_window_longer_than_all_sentences_translates_as_before(softmax, tmp_path):
-    flags = "--abc-causal-slots 200 --abc-cross-slots 0"
-    output, shown = convert(softmax, tmp_path, "abc_window_transformer", flags)
-    assert "new weights, to be trained: none" in shown
-    search = ["--beam", 3, "--max-len-b", 20]
-    before = hypotheses(generate(softmax, *search))
-    softmax_data = type(softmax)(softmax.data, output, "")
-    after = hypotheses(generate(softmax_data, *search))
-    assert {n: h.text for n, h in after.items()} == {n: h.text for n, h in before.items()}
-    for number, one in after.items():
-        assert one.positional == pytest.approx(before[number].positional, abs=2e-4)
 
 
 @pytest.mark.full

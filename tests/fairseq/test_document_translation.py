@@ -71,21 +71,6 @@ def test_a_line_for_each_line_in_their_order(search, printed, corpus):
     assert "_eos" not in printed[search].partition("S-0")[2]
 
 
-ALONE = "--batch-size 1 --parallel-documents 1"
-TOGETHER = "--max-tokens 200 --parallel-documents 2"
-
-
-@pytest.mark.parametrize(
-    "flags, search",
-    [(ALONE, "beam"), full(ALONE, "greedy"), (TOGETHER, "greedy"), full(TOGETHER, "beam")],
-)
-def test_company_changes_nothing(flags, search, document_model, generated):
-    half = ["--num-shards", 2, "--shard-id", 1]
-    alone = hypotheses(translate(document_model, *SEARCHES[search], *flags.split(), *half))
-    assert len(alone) > 10
-    assert_same(alone, {number: generated[search][number] for number in alone})
-
-
 @pytest.fixture(scope="module")
 def loaded(document_model):
     return Loaded(document_model)
@@ -122,32 +107,6 @@ def greedy_oracle(loaded):
 
 def test_greedy_search_is_the_obvious_loop(loaded, generated):
     assert [h.text for h in generated["greedy"].values()] == greedy_oracle(loaded)
-
-
-def test_what_was_generated_is_scored_the_same(
-    document_model, loaded, generated, document_data, tmp_path
-):
-    """The hypotheses as references, each behind the ones before it."""
-    folder = tmp_path / "bin"
-    shutil.copytree(document_data, folder)
-    text = tmp_path / "test.ru"
-    text.write_text("".join(f"{h.text}\n" for h in generated["beam"].values()), encoding="utf-8")
-    source = [loaded.task.src_dict.string(s) for s in loaded.dataset.source]
-    (tmp_path / "test.en").write_text("".join(f"{s}\n" for s in source), encoding="utf-8")
-    dictionaries = [
-        "--srcdict",
-        document_data / "dict.en.txt",
-        "--tgtdict",
-        document_data / "dict.ru.txt",
-    ]
-    texts = ["-s", "en", "-t", "ru", "--testpref", tmp_path / "test"]
-    run("fairseq-preprocess", *texts, *dictionaries, "--destdir", tmp_path / "again")
-    for path in (tmp_path / "again").glob("test.*"):
-        shutil.copy(path, folder)
-    trained = Trained(folder, document_model.checkpoint, "")
-    scored = hypotheses(translate(trained, "--score-reference", "--max-tokens", 900))
-    for number, hypothesis in generated["beam"].items():
-        assert scored[number].positional == pytest.approx(hypothesis.positional, abs=2e-4)
 
 
 @pytest.mark.full
@@ -294,13 +253,13 @@ def test_a_sentence_is_printed_before_the_next_is_translated(loaded):
     ("flags", "message"),
     [
         ("--context-separator ###", "must be '_eos', with which the model was trained, but is '#"),
-        (
+        full(
             "--stream --source-context 0 --target-context 0 --loss-on last",
             "--loss-on last does not work with --stream",
         ),
-        ("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
-        ("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
-        (
+        full("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
+        full("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
+        full(
             '--eval-bleu --eval-bleu-args {"beem":1}',
             "has 'beem', which fairseq-generate does not have",
         ),

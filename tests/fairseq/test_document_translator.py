@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import options, tasks
+from full import full
 from harness import SIZES, Trained, generate, hypotheses, lines_of
 
 from fairseq_memattn import cli
@@ -67,7 +68,7 @@ def generated(trained: Trained, *flags: object) -> list[str]:
 
 @pytest.mark.parametrize(
     ("context", "beam", "lenpen", "cropped"),
-    [(2, 5, 0.6, False), (1, 5, 1.0, True), (0, 1, 1.0, False)],
+    [full(2, 5, 0.6, False), (1, 5, 0.6, True), full(0, 1, 1.0, False)],
 )
 def test_the_lines_of_fairseq_generate(
     context, beam, lenpen, cropped, document_model, exported, documents

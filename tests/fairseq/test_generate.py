@@ -12,12 +12,10 @@ from harness import (
     hypotheses,
     lines_of,
     logged,
-    preprocess,
     run,
     train,
 )
 
-from fairseq_memattn.models.abc_transformer import ABCTransformer
 from fairseq_memattn.models.abc_transformer_lm import ABCTransformerLanguageModel
 
 SEARCHES = {
@@ -53,21 +51,6 @@ def assert_same(ours, theirs, alignments=True):
         assert not alignments or one.alignment == other.alignment
 
 
-@pytest.mark.full
-def test_scored_equals_generated(generated, translator, corpus, tmp_path):
-    """The decoder reading a translation at once gives what it gave writing it step by step."""
-    found = [hypothesis for one in generated.values() for hypothesis in one.values()]
-    sources = lines_of(corpus / "test.en") * len(generated)
-    for name, lines in (("test.en", sources), ("test.ru", [one.text for one in found])):
-        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    words = translator.data / "dict.en.txt"
-    options = ["-s", "en", "-t", "ru", "--srcdict", words, "--joined-dictionary"]
-    data = preprocess(tmp_path, *options, splits="test")
-    to_score = Trained(data, translator.checkpoint, "")
-    scored = hypotheses(generate(to_score, "--score-reference", "--print-alignment"))
-    assert_same(scored, dict(enumerate(found)))
-
-
 def test_prefix_is_kept(generated, translator, corpus):
     known = {line.split()[0] for line in lines_of(translator.data / "dict.ru.txt")}
     for number, reference in enumerate(lines_of(corpus / "test.ru")):
@@ -79,33 +62,6 @@ def test_ensemble_of_twins_is_the_model(translator, generated):
     twins = Trained(translator.data, f"{translator.checkpoint}:{translator.checkpoint}", "")
     found = generate(twins, *SEARCHES["beam"], *ALIGNED)
     assert_same(hypotheses(found), generated["beam"])
-
-
-def test_interactive_gives_the_same(translator, corpus, generated):
-    done = run(
-        "fairseq-interactive",
-        translator.data,
-        *PLUGGED,
-        *("--path", translator.checkpoint, "--beam", 5, "--max-len-b", 20),
-        *("--buffer-size", 10, "--batch-size", 4),
-        stdin=(corpus / "test.en").read_text(encoding="utf-8"),
-    )
-    assert_same(hypotheses(done.stdout), generated["beam"], alignments=False)
-
-
-def test_from_pretrained_gives_the_same(translator, corpus, generated):
-    hub = (
-        ABCTransformer.from_pretrained(
-            str(translator.checkpoint.parent),
-            translator.checkpoint.name,
-            str(translator.data),
-            user_dir=PLUGGED[1],
-        )
-        .cpu()
-        .eval()
-    )
-    said = hub.translate(lines_of(corpus / "test.en"), beam=5, max_len_b=20)
-    assert said == [hypothesis.text for hypothesis in generated["beam"].values()]
 
 
 # --------------------------------------------------------------------------- language models

@@ -107,17 +107,6 @@ def generated(document_model, documents):
 
 
 @pytest.mark.full
-def test_whole_documents_of_fairseq_generate(document_model, ctxpro, generated, tmp_path):
-    lines, results = contrast(tmp_path, document_model, *set_of(ctxpro), "--max-tokens", 60)
-    assert lines == generated
-    whole = results[0]
-    assert (whole["set"], whole["category"], whole["total"]) == ("gender", "gender", 4)
-    assert whole["system"] == str(document_model.checkpoint)
-    parts = [next(iter({"rule", "distance"} & part.keys())) for part in results[1:]]
-    assert parts == ["rule", "rule", "distance"]
-
-
-@pytest.mark.full
 def test_the_models_number_of_context_sentences_can_be_lowered(
     document_model, ctxpro, documents, tmp_path
 ):

@@ -12,7 +12,6 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
-from fairseq.sequence_generator import SequenceGenerator
 from harness import flags_of
 from torch.testing import assert_close
 
@@ -152,22 +151,6 @@ def test_chunks_meet_in_the_memory_alone():
 
 
 # --- What must not change the output
-
-
-@each_kind
-@pytest.mark.parametrize("left", [False, True])
-@torch.no_grad()
-def test_words_do_not_depend_on_the_batch(kind, left):
-    model = bert(kind)
-    lengths = (11, 6, 3)
-    tokens = rows(*lengths, left=left)
-    together, extra = model(tokens)
-    for number, row in enumerate(tokens):
-        alone, extra_alone = model(row[row.ne(PAD)].unsqueeze(0))
-        assert_close(together[number][row.ne(PAD)], alone[0], rtol=0, atol=1e-5)
-        if KINDS[kind].get("gmat_memory") != 0:
-            assert extra["memory"].shape == (3, 3, 16)
-            assert_close(extra["memory"][number], extra_alone["memory"][0], rtol=0, atol=1e-5)
 
 
 @each_kind
@@ -378,25 +361,6 @@ def test_without_memory_it_is_fairseq_s_transformer():
     assert_close(out, expected, rtol=0, atol=1e-5)
     # Weights of source tokens, for alignments, are where fairseq expects them.
     assert_close(extra["attn"][0], theirs_extra["attn"][0], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("decoder", DECODERS)
-@torch.no_grad()
-def test_search_is_scored_as_the_whole_target(decoder):
-    model = translator(decoder, encoder_learned_pos=decoder == "abc")
-    generator = SequenceGenerator([model], WORDBOOK, beam_size=3, max_len_b=8)
-    lengths = (9, 5)
-    source = rows(*lengths, left=True)
-    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.tensor(lengths)}}
-    found = generator.generate([model], sample)
-    for row, hypotheses_of_row in zip(source, found, strict=True):
-        best = hypotheses_of_row[0]
-        words = best["tokens"]
-        before = torch.cat([torch.tensor([EOS]), words[:-1]]).unsqueeze(0)
-        alone = row[row.ne(PAD)].unsqueeze(0)
-        scores = model(alone, None, before)[0].log_softmax(2)[0]
-        scores = scores.gather(1, words.unsqueeze(1)).squeeze(1)
-        assert_close(best["positional_scores"], scores, rtol=0, atol=2e-5)
 
 
 # --- From other models

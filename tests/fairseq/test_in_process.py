@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from full import full
 from harness import PLUGGED, TRANSLATOR, attempt, hypotheses, logged, run, train
 
 from fairseq_memattn.host.checkpoints import read_checkpoint
 
 
+@pytest.mark.full
 def test_training(bilingual, tmp_path):
     flags = [*TRANSLATOR, "--max-update", 3, "--dropout", 0.1]
     fresh = train(bilingual, tmp_path / "fresh", *flags, fresh=True)
@@ -30,6 +32,7 @@ def bleu(done):
     return line
 
 
+@pytest.mark.full
 def test_generation(translator):
     flags = ["--path", translator.checkpoint, "--max-len-b", 10, "--beam", 2]
     given = [translator.data, *PLUGGED, *flags]
@@ -41,7 +44,7 @@ def test_generation(translator):
 
 @pytest.mark.parametrize(
     ("command", "flags"),
-    [("fairseq-generate", [*PLUGGED, "--path", "nothing.pt"]), ("memattn", ["no-command"])],
+    [full("fairseq-generate", [*PLUGGED, "--path", "nothing.pt"]), ("memattn", ["no-command"])],
 )
 def test_failure(command, flags, translator):
     data = [translator.data] if command != "memattn" else []

@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from full import others_in_full
 from harness import LANGUAGE_MODEL, TRANSLATOR, lines_of, train
 from torch import nn
 
@@ -196,7 +197,7 @@ def encoded(trained, line, language=""):
     return Dictionary.load(str(file)).encode_line(line, add_if_not_exist=False).long()
 
 
-@pytest.mark.parametrize("kind", SLOTS_OF)
+@pytest.mark.parametrize("kind", others_in_full(SLOTS_OF, ["cross"]))
 def test_a_translator_is_drawn_after_the_formulas(kind, translator, corpus, tmp_path):
     source, target = (lines_of(corpus / f"test.{language}")[3] for language in ("en", "ru"))
     tokens, words = encoded(translator, source, "en"), encoded(translator, target, "ru")

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from full import full
 from harness import LANGUAGE_MODEL, logged, train
 from matplotlib.image import imread
 
@@ -18,7 +19,7 @@ def plotted(capsys, *arguments, status=0):
     return done.err if status else done.out
 
 
-@pytest.mark.parametrize("form", ["json", "simple"])
+@pytest.mark.parametrize("form", ["json", full("simple")])
 def test_a_log_of_fairseq(form, monolingual, tmp_path, capsys):
     log, picture, figures = (tmp_path / name for name in ("log", "curves.png", "curves.json"))
     flags = ["--log-format", form, "--max-update", 4, "--validate-interval-updates", 2, "--no-save"]

@@ -48,7 +48,7 @@ def composed(recipe: Path, overrides: list[str]):
         return compose(recipe.stem, overrides=overrides)
 
 
-FEW = [row for row in ROWS if row[0].stem in ("mlm_512", "opensubtitles_agnostic")]
+FEW = [row for row in ROWS if row[0].stem == "mlm_512"][:2]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,7 @@ def trainings(paper: str, processes: int, *systems: str) -> dict[str, list[str]]
 
 
 COMMANDS = trainings("abc", 1) | trainings("gmat", 1)
-SOME = ["2b-t2r-64-1 train", "3b-softmax-1 train", "7-abc-32-8-relu-1 train"]
-SOME += ["4-linformer-64-1 continue", "4-qnli-softmax-1 finetune"]
-SOME += [
-    "1-512-3-0-1 train",
-    "3-70x2-30-1 train",
-    "5-pg19-512x4-64-1 train",
-    "8-bert-facts-1 train",
-]
+SOME = ["2b-t2r-64-1 train", "4-qnli-softmax-1 finetune", "8-bert-facts-1 train"]
 
 
 @pytest.mark.parametrize("row", others_in_full(list(COMMANDS), SOME))

@@ -9,11 +9,6 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from harness import COMMON, PLUGGED, SIZES, logged, run, train
 
-from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
-
-ARCHITECTURES = [f"abc_{name}_roberta" for name in CONTROLS] + [
-    f"{name}_roberta" for name in KERNEL_ATTENTION
-]
 MASKED = [
     *(*COMMON, *SIZES[:2], *SIZES[4:6], *SIZES[8:10], *SIZES[12:14]),
     *shlex.split("--task masked_lm --criterion masked_lm --tokens-per-sample 64"),
@@ -54,27 +49,6 @@ def build(arch, **options):
     for number in range(50):
         dictionary.add_symbol(f"word{number}")
     return ARCH_MODEL_REGISTRY[arch].build_model(args, Namespace(source_dictionary=dictionary))
-
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_words_do_not_depend_on_the_batch(arch):
-    options = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64}
-    options |= {"encoder_attention_heads": 2, "abc_encoder_slots": 8, "abc_stride": 1}
-    options["abc_global_positions"] = "0,2"
-    model = build(arch, **options).eval()
-    tokens = torch.randint(4, 50, (3, 21), generator=torch.Generator().manual_seed(1))
-    lengths = (21, 13, 1)
-    for row, length in zip(tokens, lengths, strict=True):
-        row[length:] = model.encoder.dictionary.pad()
-    together, _ = model(tokens)
-    for row, logits, length in zip(tokens, together, lengths, strict=True):
-        alone, _ = model(row[None, :length])
-        assert torch.allclose(alone[0], logits[:length], atol=1e-5)
-    # Every token has its say in the others' words: the first stands in each strategy's memory.
-    other = tokens.clone()
-    other[0, 0] = 49 - other[0, 0] % 40
-    changed, _ = model(other)
-    assert not torch.allclose(changed[0, 1], together[0, 1], atol=1e-6)
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data.data_utils import collate_tokens
 from fairseq.sequence_generator import SequenceGenerator
+from full import full
 from harness import COMMON, Trained, generate, hypotheses, logged, preprocess, train
 
 from fairseq_memattn.cli import main
@@ -196,34 +197,6 @@ def test_loss_and_gradients(ours, theirs):
         torch.testing.assert_close(gradient, wanted[name], atol=1e-5, rtol=1e-4, msg=name)
 
 
-def test_a_batch_is_its_sentences(ours):
-    ours = deepcopy(ours).double()
-    with torch.no_grad():
-        together = logits(ours, SOURCES, TARGETS, left_pad=True)
-        for row, source, target in zip(together, SOURCES, TARGETS, strict=True):
-            alone = logits(ours, [source], [target])[0]
-            torch.testing.assert_close(row[: len(target)], alone, atol=1e-5, rtol=1e-5)
-
-
-def test_step_by_step(ours):
-    """Hypotheses that change places on the way, and the first of which is then left out."""
-    ours = deepcopy(ours).double()
-    order = torch.tensor([3, 0, 0, 2])
-    with torch.no_grad():
-        encoded = ours.encoder(for_ours(SOURCES, left_pad=True))
-        previous = for_ours(TARGETS, move_eos_to_beginning=True)[:, :40]
-        state = {}
-        for step in range(40):
-            if step in (5, 20):
-                chosen = order if step == 5 else torch.tensor([1, 2, 3])
-                encoded = ours.encoder.reorder_encoder_out(encoded, chosen)
-                ours.decoder.reorder_incremental_state_scripting(state, chosen)
-                previous = previous[chosen]
-            whole = ours.decoder(previous[:, : step + 1], encoded)[0][:, -1:]
-            stepped = ours.decoder(previous[:, : step + 1], encoded, state)[0]
-            torch.testing.assert_close(stepped, whole, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision(dtype, loaded, theirs):
     half = deepcopy(loaded[0]).to(dtype)
@@ -390,7 +363,9 @@ def test_symbols_are_in_the_tokenizer_s_order(loaded, folder):
     assert dictionary[-1] == f"madeupword{UNUSED - 1:04}"
 
 
-@pytest.mark.parametrize("layout", ["pickled", "several files", "float16 and one never read"])
+@pytest.mark.parametrize(
+    "layout", [full("pickled"), full("several files"), "float16 and one never read"]
+)
 def test_other_files_hold_the_same(layout, folder, theirs, imported, tmp_path):
     expected = read_checkpoint(imported / "t5.pt")["model"]
     for name in ("config.json", "spiece.model"):

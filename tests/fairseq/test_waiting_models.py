@@ -33,6 +33,7 @@ OTHERS = [
         "gmat_bert, untied lsh",
         "gmat_bert, compressed",
     ),
+    *("abc_linformer_transformer", "abc_linformer_transformer_lm", "gmat_bert, lsh"),
     *("gmat_bert, compressed untied", "gmat_transformer, softmax", "gmat_transformer, abc"),
     *("abc_mlp_transformer, heads share", "t5mem_v1", "t5mem_v2", "t5mem_v3", "t5mem_ws"),
 ]

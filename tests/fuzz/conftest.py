@@ -12,7 +12,7 @@ sys.path += [str(TESTS / "checkpoints"), str(TESTS / "fairseq")]  # families, qu
 from sandbox import preload  # noqa: E402
 from small_inputs import Inputs  # noqa: E402
 
-CASES, SEED = 30, 1
+CASES, SEED = 12, 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked import run_forked
-from full import full
+from full import full, others_in_full
 from harness import LANGUAGE_MODEL, PLUGGED, SOFTMAX, attempt, environment, train
 
 from fairseq_memattn.host import checkpoints
@@ -144,15 +144,14 @@ def fairseq_lm(monolingual, once):
     return once("fairseq_lm", lambda folder: train(monolingual, folder, *shlex.split(flags)))
 
 
-@pytest.fixture(params=["transformer", "abc_mlp_transformer"])
+@pytest.fixture(params=[full("softmax"), "translator"])
 def any_translator(request):
-    return request.getfixturevalue("softmax" if request.param == "transformer" else "translator")
+    return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(params=["transformer_lm", "abc_mlp_transformer_lm"])
+@pytest.fixture(params=[full("fairseq_lm"), "language_model"])
 def any_lm(request):
-    name = "fairseq_lm" if request.param == "transformer_lm" else "language_model"
-    return request.getfixturevalue(name)
+    return request.getfixturevalue(request.param)
 
 
 def refusal(done):
@@ -230,7 +229,7 @@ def test_the_criterion_of_a_checkpoint(softmax, code, tmp_path):
 OVERRIDES = (*("fairseq-generate", "fairseq-interactive", "fairseq-eval-lm"), VALIDATE)
 
 
-@pytest.mark.parametrize("command", OVERRIDES)
+@pytest.mark.parametrize("command", others_in_full(OVERRIDES, ["fairseq-interactive"]))
 def test_model_overrides(command, softmax, fairseq_lm, code, tmp_path):
     model = fairseq_lm if command == "fairseq-eval-lm" else softmax
     command, *task = command.split()
@@ -239,7 +238,7 @@ def test_model_overrides(command, softmax, fairseq_lm, code, tmp_path):
     refusal(done)
 
 
-@pytest.mark.parametrize("flags", ["--adam-betas", "--optimizer adamax --adamax-betas"])
+@pytest.mark.parametrize("flags", ["--adam-betas", full("--optimizer adamax --adamax-betas")])
 def test_optimisers(flags, softmax, code, tmp_path):
     done = attempt(
         "fairseq-train", softmax.data, *SOFTMAX, *flags.split(), code, "--save-dir", tmp_path

@@ -3,6 +3,7 @@
 import shlex
 
 import pytest
+from full import full
 from harness import PLUGIN, ROOT, attempt
 
 from fairseq_memattn.errors import MemAttnError
@@ -33,9 +34,9 @@ def assert_sentence(done, words):
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("surplus", "OverrideParseException: "),
-        ("optimization.clip_norm=nan", "--clip-norm must be a finite number, but is nan"),
-        ("model.abc_causal_slots=many", "--abc-causal-slots must be a number, but is 'many'"),
+        full("surplus", "OverrideParseException: "),
+        full("optimization.clip_norm=nan", "--clip-norm must be a finite number, but is nan"),
+        full("model.abc_causal_slots=many", "--abc-causal-slots must be a number, but is 'many'"),
         ("+model.decoder_layer=3", "model.decoder_layer is no option of abc_mlp_transformer_lm"),
     ],
 )

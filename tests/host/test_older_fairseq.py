@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from full import full
+from full import full, others_in_full
 from harness import COMMON, LM_SIZES, SOFTMAX, run, train
 
 from fairseq_memattn.host.checkpoints import read_checkpoint
@@ -59,7 +59,7 @@ def age(state, release):
 
 
 @pytest.mark.parametrize("release", ["0.9", full("0.12.2")])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", others_in_full(FAMILIES, ["translation", "masked"]))
 def test_every_command_reads_it(family, release, corpus, bilingual, monolingual, tmp_path):
     data = bilingual if family == "translation" else monolingual
     flags, arch, commands = FAMILIES[family]

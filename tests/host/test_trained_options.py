@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from full import full
+from full import full, others_in_full
 from harness import PLUGGED, TRANSLATOR, attempt, run
 
 from fairseq_memattn.host.correctness.same_model import differences
@@ -15,7 +15,7 @@ OPPOSITE = "--source-lang and --target-lang are ru and en, but {} was trained fr
     ("overrides", "words"),
     [
         ("{'dropot': 1}", "names dropot, which is no option of {}; the most similar is dropout"),
-        ("['dropout']", "must be a dictionary, such as {{'dropout': 0.1}}, but is ['dropout']"),
+        full("['dropout']", "must be a dictionary, such as {{'dropout': 0.1}}, but is ['dropout']"),
     ],
 )
 def test_overrides(overrides, words, translator):
@@ -25,8 +25,8 @@ def test_overrides(overrides, words, translator):
     assert done.stderr.splitlines()[-1] == f"fairseq-generate: error: --model-overrides {sentence}"
 
 
-@pytest.mark.parametrize("command", ["validate", "interactive"])
-@pytest.mark.parametrize("opposite", [False, True])
+@pytest.mark.parametrize("command", ["validate", full("interactive")])
+@pytest.mark.parametrize("opposite", [full(False), True])
 def test_the_opposite_direction_is_a_warning(command, opposite, translator):
     flags = [*PLUGGED, "--path", translator.checkpoint]
     flags += ["-s", "ru", "-t", "en"] if opposite else []
@@ -36,7 +36,7 @@ def test_the_opposite_direction_is_a_warning(command, opposite, translator):
 
 
 @pytest.mark.parametrize("other", [full(False), True])
-@pytest.mark.parametrize("command", ["validate", "train", "memattn cxmi"])
+@pytest.mark.parametrize("command", ["validate", full("train"), "memattn cxmi"])
 def test_another_dictionary_of_the_same_size_is_a_warning(command, other, translator, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(translator.data, data)
@@ -93,7 +93,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("flags", OTHERS)
+@pytest.mark.parametrize("flags", others_in_full(OTHERS, ["--abc-activation relu"]))
 @pytest.mark.parametrize("begins", ["resumed", full("further")])
 def test_other_options_that_fit_the_same_weights(begins, flags, translator, tmp_path):
     given = [translator.data, *TRANSLATOR, *flags.split(), "--save-dir", tmp_path]

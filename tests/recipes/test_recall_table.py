@@ -4,7 +4,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 SCRIPT = Path(__file__).parents[2] / "recipes/recall/table.py"
 
@@ -60,58 +59,6 @@ def test_how_systems_are_drawn(recall):
         "gated+softmax": ("gated + softmax attention 8", False),
         "window+mlp": ("window + ABC-MLP 8+4", False),
     }
-
-
-@pytest.mark.parametrize(
-    ("tests", "panels"),
-    [
-        ([(8, 2), (16, 2)], ["multi-query: 2 pairs"]),
-        ([(8, 2)], ["multi-query: 8 symbols, 2 pairs"]),
-        (
-            [(8, 2), (16, 2), (16, 4)],
-            [
-                "multi-query: 8 symbols, 2 pairs",
-                "multi-query: 16 symbols, 2 pairs",
-                "multi-query: 16 symbols, 4 pairs",
-            ],
-        ),
-    ],
-)
-def test_one_panel_for_lengths(recall, tmp_path, monkeypatch, tests, panels):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    for system, size in (("softmax-1", 4000), ("mlp-4-1", 1000), ("mlp-8-1", 2000)):
-        write(tmp_path / "multi_query", system, *((*test, 90, size) for test in tests))
-    assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
-    assert [axes.get_title() for axes in figures[0].axes] == panels
-    (legend,) = figures[0].legends
-    assert [text.get_text() for text in legend.get_texts()] == ["softmax attention", "ABC-MLP"]
-
-
-def test_lines_that_end_together_have_one_label(recall, tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    for system, accuracy in (("mlp-4-1", 90), ("mlp-8-1", 91), ("mlp-2-1", 50)):
-        write(tmp_path / "needle", system, *((length, 2, accuracy, 1000) for length in (8, 16)))
-    assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
-    labels = [text.get_text() for text in figures[0].axes[0].texts]
-    assert labels == ["2", "4, 8"]
-
-
-def test_systems_of_several_layers_are_in_the_table_alone(recall, tmp_path, monkeypatch, capsys):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    for system in ("softmax-1", "mlp-8+window-16-1"):
-        write(tmp_path / "multi_query", system, (8, 2, 90, 1000))
-    assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
-    assert "| `mlp-8+window-16` | 1 | 1,000 (100 %) | 90.0 |" in capsys.readouterr().out
-    (tmp_path / "multi_query" / "softmax-1" / "recall.txt").unlink()
-    assert recall.main([str(tmp_path), "--output", str(tmp_path / "out")]) == 0
-    legends = [figure.legends[0].get_texts() for figure in figures]
-    assert [[text.get_text() for text in texts] for texts in legends] == [
-        ["softmax attention"],
-        ["ABC-MLP + window 8+16"],
-    ]
 
 
 @pytest.mark.parametrize(

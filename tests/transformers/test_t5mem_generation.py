@@ -130,26 +130,6 @@ def test_a_batch_is_its_inputs(design, search):
 
 
 @each_design
-def test_without_a_cache(design):
-    model, arguments = build(design), inputs(design)
-    options = {"num_beams": 3, "max_new_tokens": 6, "do_sample": False}
-    found = [model.generate(**arguments, **options, use_cache=cache) for cache in (True, False)]
-    assert torch.equal(*found)
-
-
-def test_sampling():
-    model, arguments = build("selector"), inputs("selector")
-    found = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        options = {"do_sample": True, "num_return_sequences": 2, "max_new_tokens": 6}
-        found.append(model.generate(**arguments, **options))
-    assert found[0].shape == (6, 7)
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
-
-
-@each_design
 def test_loss(design):
     model, arguments = build(design, dropout=0.0).train(), inputs(design)
     labels = rows(4, 6, 2, seed=5)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from full import full
 from in_process import run_in_process
 
 from fairseq_memattn.data_prep.pipeline import binarise as script
@@ -68,8 +69,16 @@ def check(splits: dict[str, Path], languages: list[str], folder: Path, **options
         assert path.read_bytes() == (theirs / path.name).read_bytes(), path.name
 
 
-@pytest.mark.parametrize("languages", [["en"], ["en", "de"], ["de", "en"]])
-@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize(
+    ("languages", "joined"),
+    [
+        (["de", "en"], True),
+        full(["en", "de"], True),
+        full(["en", "de"], False),
+        full(["de", "en"], False),
+        (["en"], False),
+    ],
+)
 def test_dictionaries_of_the_text(languages: list[str], joined: bool, tmp_path: Path) -> None:
     check(written(tmp_path), languages, tmp_path, joined=joined)
 
@@ -90,7 +99,7 @@ def test_a_dictionary_for_each_language(tmp_path: Path) -> None:
     check(written(tmp_path), ["en", "de"], tmp_path, joined=False, dictionary=given)
 
 
-@pytest.mark.parametrize("symbols", [65_496, 65_504])  # 2 and 4 bytes a token
+@pytest.mark.parametrize("symbols", [full(65_496), 65_504])  # 2 and 4 bytes a token
 def test_the_type_of_the_numbers(symbols: int, tmp_path: Path) -> None:
     path = tmp_path / "given.txt"
     path.write_text("".join(f"w{i} 1\n" for i in range(symbols - 4)), encoding="utf-8")
