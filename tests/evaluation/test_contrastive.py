@@ -389,18 +389,6 @@ def test_context_files_of_different_extractions(tmp_path):
         read_set(folder)
 
 
-def test_the_json_of_lopes_et_al_may_have_another_order(tmp_path):
-    order = [2, 3, 0, 1, 4, 5]  # neither that of the JSON nor that of its documents
-    files = {
-        f"Films.current.{side}": [LOPES_FILES[f"Films.current.{side}"][line] for line in order]
-        for side in ("src", "trg")
-    } | {f"Films.c2.context.{side}": [""] * 12 for side in ("src", "trg")}
-    found = read_set(write_lopes(tmp_path, **files))
-    assert [(one.pronoun, one.distance) for one in found] == [
-        ("elle", None), ("il", 1), ("ils", 12),
-    ]  # fmt: skip
-
-
 def test_entries_with_the_same_candidates_in_another_order(tmp_path):
     entries = [
         entry("il", "1", 1, "Elle ."),

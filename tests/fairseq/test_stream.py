@@ -134,21 +134,6 @@ def test_greedy_search_is_the_obvious_loop(stream_model, loaded):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--batch-size", 1, "--parallel-documents", 1],
-        full(["--max-tokens", 60, "--parallel-documents", 3]),
-    ],
-)
-def test_company_changes_nothing(flags, stream_model, found):
-    half = ["--num-shards", 2, "--shard-id", 1]
-    alone = translate(stream_model, *BEAM, *flags, *half)
-    assert len(alone) > 10
-    assert_same(alone, {number: found[number] for number in alone})
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("buffer", [1, full(7), full(1000)])
 def test_interactive_carries_memories_from_buffer_to_buffer(buffer, stream_model, found, corpus):
     lines, places = typed(corpus)

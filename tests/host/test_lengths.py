@@ -1,6 +1,5 @@
 """Each sentence has its own limits: alone and in a batch, its hypotheses are the same."""
 
-import shlex
 from argparse import Namespace
 
 import pytest
@@ -8,11 +7,8 @@ import test_gmat
 import torch
 from abc_models import language_model, translator
 from fairseq.data.data_utils import collate_tokens
-from fairseq.models.transformer import TransformerModel
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
-from full import full
-from harness import PLUGGED, SOFTMAX, TRANSLATOR, generate, lines_of, run, train
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness.lengths import own_limits, source_lengths
@@ -198,50 +194,3 @@ def test_lengths_of_sources():
     chunks = torch.stack([padding, ~padding], dim=1)
     several = {"src_lengths": torch.tensor([3, 4]), "context_padding_mask": chunks}
     assert source_lengths(several, PAD).tolist() == [3 + 4, 4 + 4]
-
-
-# The commands, with models that have hardly learned to end a sentence.
-
-LONG = shlex.split("--max-len-a 1.2 --max-len-b 5 --beam 3 --nbest 2 --lenpen 4")
-
-
-@pytest.fixture(scope="module", params=[full("softmax"), "abc"])
-def beginner(request, bilingual, tmp_path_factory):
-    flags = {"softmax": SOFTMAX, "abc": TRANSLATOR}[request.param]
-    folder = tmp_path_factory.mktemp("beginner")
-    return train(bilingual, folder, *flags, "--lr", 1e-5, "--max-update", 1)
-
-
-def printed(text):
-    """The hypotheses of each sentence, best first, and their scores."""
-    rows = [line.split("\t") for line in text.splitlines() if line.startswith("H-")]
-    found = [(int(row[0][2:]), row[2], round(float(row[1]), 3)) for row in rows]
-    return sorted(found, key=lambda one: one[0])
-
-
-@pytest.mark.full
-def test_commands_and_hub(beginner, corpus):
-    found = {
-        tokens: printed(generate(beginner, *LONG, "--max-tokens", tokens))
-        for tokens in (1000, 150, 40)
-    }
-    lines = lines_of(corpus / "test.en")
-    assert len(found[1000]) == 2 * len(lines)
-    at_the_limit = sum(
-        len(text.split()) == int(1.2 * (len(lines[number].split()) + 1) + 5)
-        for number, text, _ in found[1000]
-    )
-    assert at_the_limit > len(lines) // 4
-    assert found[150] == found[1000]
-    assert found[40] == found[1000]
-    flags = ["--path", beginner.checkpoint, "--buffer-size", 7, "--batch-size", 3]
-    done = run(
-        "fairseq-interactive", beginner.data, *PLUGGED, *LONG, *flags,
-        stdin=(corpus / "test.en").read_text(encoding="utf-8"),
-    )  # fmt: skip
-    assert printed(done.stdout) == found[1000]
-    hub = TransformerModel.from_pretrained(
-        str(beginner.checkpoint.parent), beginner.checkpoint.name, str(beginner.data)
-    )
-    said = hub.eval().translate(lines, beam=3, lenpen=4, max_len_a=1.2, max_len_b=5)
-    assert said == [text for _, text, _ in found[1000][::2]]

@@ -164,12 +164,6 @@ def test_outputs_that_trainer_cannot_join_are_left_out():
     assert {"encoder_last_hidden_state", "selection"} <= set(ignored)
 
 
-def test_hooks_of_the_backward_pass():
-    model = t5mem.build("t5")
-    model.lm_head.register_full_backward_hook(lambda *_: None)
-    model(rows(5), labels=rows(4)).loss.backward()
-
-
 def test_hidden_states_by_the_configuration():
     model = t5mem.build("t5")
     model.config.output_hidden_states = True
@@ -319,11 +313,6 @@ def test_searches_that_the_models_cannot_do():
             model.generate(source, fixed)
         with pytest.raises(ValueError, match="`inputs_embeds` must be left out"):
             model.generate(inputs_embeds=torch.zeros(2, 4, 16), max_new_tokens=4)
-
-
-def test_attention_implementations():
-    for implementation in ("sdpa", "eager"):
-        assert genbert(attn_implementation=implementation)(rows(5), labels=rows(4)).loss.isfinite()
 
 
 MODELS = [language_model, translator, genbert, partial(t5mem.build, "selector")]
