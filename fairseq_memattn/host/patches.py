@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fairseq_memattn.host import checkpoints, installation
 from fairseq_memattn.host.correctness import (
+    context_parallel,
     data_files,
     hydra_train,
     older_numpy,
@@ -114,6 +115,19 @@ PATCHES = (
         processes.end_process_group,
         reason=PYTHON,
         required=False,
+    ),
+    *(
+        Patch(
+            f"fairseq.trainer:Trainer.get_{split}_iterator",
+            "processes with parts of the same samples have the same batches",
+            context_parallel.share_batches,
+        )
+        for split in ("train", "valid")
+    ),
+    Patch(
+        "fairseq.trainer:Trainer._prepare_sample",
+        "with `--context-parallel`, each process has its part of a sample",
+        context_parallel.take_part,
     ),
     Patch(
         "fairseq.checkpoint_utils:load_model_ensemble_and_task",

@@ -6,6 +6,7 @@ does kernel attention: `elu_transformer_lm`, `rfa_transformer_lm`, `t2r_transfor
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -16,7 +17,10 @@ from fairseq.models.transformer_lm import (
     base_lm_architecture,
     transformer_lm_baevski_wiki103,
 )
+from torch import Tensor, distributed
 
+from fairseq_memattn.attention.controls import CONTROLS
+from fairseq_memattn.errors import MemAttnError, size_option
 from fairseq_memattn.models.abc_config import (
     ABCLanguageModelConfig,
     add_arguments,
@@ -30,6 +34,16 @@ from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
 from fairseq_memattn.modules.low_rank import add_updates
 
 
+@dataclass
+class LanguageModelConfig(ABCLanguageModelConfig):
+    context_parallel: int = size_option(
+        1,
+        "in training, the processes that share each sample: each has a part of its tokens, and "
+        "memory for this part alone; divides the number of processes",
+        least=1,
+    )
+
+
 class ABCTransformerLanguageModel(TransformerLanguageModel):
     """fairseq's transformer language model, its softmax attention replaced by ABC.
 
@@ -37,6 +51,7 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
     """
 
     control: ClassVar[str]
+    context_parallel = 1
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -51,12 +66,12 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
             help="apply layernorm after each decoder block, as fairseq's transformer_lm does "
             "without --decoder-normalize-before",
         )
-        add_arguments(parser, ABCLanguageModelConfig(), cls.control)
+        add_arguments(parser, LanguageModelConfig(), cls.control)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformerLanguageModel":
         args = as_namespace(args)
-        resolve_control(args, cls.control, ABCLanguageModelConfig(), "causal")
+        resolve_control(args, cls.control, LanguageModelConfig(), "causal")
         if getattr(args, "max_target_positions", None) is None:
             # Under YAML the task's options are not among the model's.
             options = getattr(task, "args", None) or task.cfg
@@ -74,7 +89,32 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
         )
         model = cls(decoder)
         add_updates(model, args)
+        model.context_parallel = args.context_parallel
         return model
+
+    def split_context(self) -> None:
+        """Lets every `context_parallel` neighbouring processes train on parts of the same samples.
+
+        Raises MemAttnError for an attention whose memory is no sum over tokens.
+        """
+        attentions = [layer.self_attn for layer in self.decoder.layers]
+        for control in (getattr(attention, "control", None) for attention in attentions):
+            if control is None or not control.can_split:
+                able = [name for name, cls in CONTROLS.items() if cls.can_split]
+                found = "softmax" if control is None else type(control).__name__
+                raise MemAttnError(
+                    f"--context-parallel needs one of the controls {', '.join(able)} in all "
+                    f"layers, but one has {found}"
+                )
+        if attentions[0].context_group is None:
+            group, _ = distributed.new_subgroups(self.context_parallel)
+            for attention in attentions:
+                attention.split_context(group)
+
+    def forward(self, src_tokens: Tensor, start: int = 0, **kwargs: Any) -> Any:
+        """start: the position of the first token, where the sequence begins in another process."""
+        with self.decoder.positions_from(start):
+            return super().forward(src_tokens, **kwargs)
 
 
 def sized(args: Any, architecture: Callable[[Any], None]) -> None:
@@ -88,14 +128,14 @@ def sized(args: Any, architecture: Callable[[Any], None]) -> None:
 def base(args: Any) -> None:
     """fairseq's base language model with a memory of 32 slots."""
     prefer(args, abc_causal_slots=32)
-    set_defaults(args, ABCLanguageModelConfig())
+    set_defaults(args, LanguageModelConfig())
     sized(args, base_lm_architecture)
 
 
 def wiki103(args: Any) -> None:
     """Table 9, left: the 16 layers of Baevski & Auli, adaptive input and softmax, 64 slots."""
     prefer(args, abc_causal_slots=64)
-    set_defaults(args, ABCLanguageModelConfig())
+    set_defaults(args, LanguageModelConfig())
     sized(args, transformer_lm_baevski_wiki103)
 
 

@@ -1,6 +1,7 @@
 """fairseq's transformer encoder and decoder with bounded memories instead of softmax attention."""
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -187,6 +188,23 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 alignment_layer,
                 alignment_heads,
             )
+
+    @contextmanager
+    def positions_from(self, start: int) -> Iterator[None]:
+        """Forward passes of tokens whose positions begin at `start`, padding on the right."""
+
+        def vectors(embedding: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+            x = position_vectors(embedding, start, out.shape[1], out.device)
+            return x.to(out.dtype).expand_as(out)
+
+        if start == 0 or self.embed_positions is None:
+            yield
+            return
+        handle = self.embed_positions.register_forward_hook(vectors)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def read_on(self, tokens: Tensor, incremental_state: dict[str, Any], start: int = 0) -> Tensor:
         """Features (B, T, E) of the T tokens after those of incremental_state, in one call.

@@ -122,18 +122,20 @@ class Threads:
     def get_world_size(self, group):
         return len(self.given)
 
-    def all_gather_into_tensor(self, out, x, group):
-        self.given[self.get_rank(group)] = x
-        self.barrier.wait()
-        out.copy_(torch.cat(self.given))
-        self.barrier.wait()
+    def all_gather(self, outs, x, group):
+        for out, given in zip(outs, self.exchange(x), strict=True):
+            out.copy_(given)
 
-    def reduce_scatter_tensor(self, out, x, group):
-        everything = x.new_empty(len(self.given) * x.numel())
-        self.all_gather_into_tensor(everything, x, group)
-        out.copy_(
-            everything.view(len(self.given), len(self.given), -1)[:, self.get_rank(group)].sum(0)
-        )
+    def reduce_scatter(self, out, parts, group):
+        rank = self.get_rank(group)
+        out.copy_(sum(given[rank] for given in self.exchange(parts)))
+
+    def exchange(self, x):
+        self.given[self.get_rank(None)] = x
+        self.barrier.wait()
+        given = [*self.given]
+        self.barrier.wait()
+        return given
 
     def run(self, rank, given):
         self.ranks[threading.get_ident()] = rank

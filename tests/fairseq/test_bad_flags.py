@@ -17,7 +17,7 @@ from harness import COMMON, PLUGGED, TRANSLATOR, attempt
 from fairseq_memattn.attention.controls import CONTROLS, control_class
 from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.errors import LARGEST, MemAttnError, flag
-from fairseq_memattn.models import abc_config, gmat_config
+from fairseq_memattn.models import abc_config, abc_transformer_lm, gmat_config
 from fairseq_memattn.models.t5 import T5Config
 from fairseq_memattn.models.t5mem import T5MemConfig
 
@@ -54,7 +54,7 @@ def test_an_encoder_alone_as_a_translator(bilingual, tmp_path):
 
 CONFIGS = {
     "abc_mlp_transformer": abc_config.ABCConfig,
-    "abc_mlp_transformer_lm": abc_config.ABCLanguageModelConfig,
+    "abc_mlp_transformer_lm": abc_transformer_lm.LanguageModelConfig,
     "abc_mlp_roberta": abc_config.ABCEncoderConfig,
     "gmat_bert": gmat_config.GMATBertConfig,
     "gmat_transformer": gmat_config.GMATTransformerConfig,

@@ -237,7 +237,7 @@ class ABCAttention(AttentionDropout):
         whose size does not depend on T, so that each needs memory for its own part alone. All call
         `forward`, and `backward` if one does. `step` is not split.
 
-        group: None for whole sequences again
+        group: None for whole sequences again. A copy of the layer has whole sequences
 
         Raises ValueError for a layer that is not causal, and for a control without such a form.
         """
@@ -248,6 +248,9 @@ class ABCAttention(AttentionDropout):
                 f"causal={self.causal}."
             )
         self.context_group = group
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "context_group": None}
 
     def step(
         self,

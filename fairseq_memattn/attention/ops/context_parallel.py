@@ -104,9 +104,9 @@ def _packed(*tensors: Tensor) -> Tensor:
 
 def _gather(x: Tensor, group: ProcessGroup) -> Tensor:
     """The x of every process, (R, *x.shape)."""
-    rows = x.new_empty(distributed.get_world_size(group) * x.numel())
-    distributed.all_gather_into_tensor(rows, x.flatten(), group=group)
-    return rows.view(-1, *x.shape)
+    rows = x.new_empty(distributed.get_world_size(group), *x.shape)
+    distributed.all_gather([*rows], x, group=group)
+    return rows
 
 
 class _Gather(torch.autograd.Function):
@@ -124,5 +124,5 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         (grad,) = grads
         own = torch.empty_like(grad[0])
-        distributed.reduce_scatter_tensor(own, grad[1:].flatten(), group=ctx.group)
+        distributed.reduce_scatter(own, [*grad[1:]], group=ctx.group)
         return grad[0], own, None
