@@ -324,17 +324,6 @@ def test_half_precision_rounds_the_result_and_nothing_else(dtype, features, form
         assert_close(a.float(), e, rtol=torch.finfo(dtype).eps, atol=atol)
 
 
-@any_form
-def test_autocast_changes_nothing(form, device):
-    leaves = inputs(Case(37)).leaves(torch.float32, device)
-
-    def under_autocast(*args):
-        with torch.autocast(device.type, torch.bfloat16):
-            return form(*args)
-
-    assert_close(run(under_autocast, leaves), run(form, leaves))
-
-
 @pytest.mark.parametrize("gate", ["none", "per head"])
 def test_saves_no_state_for_every_token(gate, device):
     """A state for each prefix would be T x F x D numbers a head."""

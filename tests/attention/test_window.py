@@ -198,15 +198,6 @@ def test_scale(window, causal, device):
     assert_close(scaled, window_attention(q * 3.4, k, v, window, causal=causal))
 
 
-@any_direction
-@any_pattern
-def test_all_tokens_global_is_softmax_attention_under_any_window(window, causal, device):
-    args = double(Case(9), device)
-    everything = torch.ones(2, 9, dtype=torch.bool, device=device)
-    out = window_attention(*args, window, causal=causal, global_mask=everything)
-    assert_close(out, torch.nn.functional.scaled_dot_product_attention(*args, is_causal=causal))
-
-
 # --- The recurrence of the paper
 
 

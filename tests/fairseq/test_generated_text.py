@@ -7,7 +7,6 @@ from itertools import groupby
 
 import pytest
 import torch
-from full import full
 from harness import (
     PLUGGED,
     SIZES,
@@ -114,23 +113,6 @@ def test_the_models_number_of_context_sentences_can_be_lowered(
     lines, _ = contrast(tmp_path, document_model, *set_of(ctxpro), *lower)
     task = shlex.split("--task document_translation")
     assert lines == expected_lines(generate(document_model, *task, *lower, *SEARCH), documents)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["translator", full("softmax")])
-def test_sentence_models_translate_sentence_by_sentence(name, ctxpro, documents, tmp_path, request):
-    model = request.getfixturevalue(name)
-    lines, _ = contrast(tmp_path, model, *set_of(ctxpro))
-    assert lines == expected_lines(generate(model, *SEARCH), documents)
-
-
-@pytest.mark.full
-def test_models_that_take_the_sentences_as_sequences(document_data, ctxpro, documents, tmp_path):
-    flags = shlex.split("--arch t5mem_v1 --share-all-embeddings --max-source-positions 40")
-    model = untrained(document_data, tmp_path, *WINDOWS, *flags, *SIZES)
-    lines, _ = contrast(tmp_path, model, *set_of(ctxpro))
-    assert lines == expected_lines(generate(model, *WINDOWS, *SEARCH), documents)
-    assert len(set(" ".join(lines).split())) > 10
 
 
 @pytest.mark.full

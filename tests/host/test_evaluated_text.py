@@ -170,6 +170,7 @@ CUTOFF = "adaptive_softmax_cutoff"
     "command, in_args",
     [
         ("fairseq-generate", False),
+        ("fairseq-interactive", False),
         (VALIDATE, True),
         full("fairseq-generate", True),
         full(VALIDATE, False),
@@ -178,15 +179,7 @@ CUTOFF = "adaptive_softmax_cutoff"
 def test_translation(command, in_args, any_translator, code, tmp_path):
     path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code, in_args)
     command, *task = command.split()
-    refusal(attempt(command, any_translator.data, *task, "--path", path, *PLUGGED))
-
-
-def test_interactive(any_translator, code, tmp_path):
-    path = hostile(any_translator, tmp_path / "x.pt", "model", CUTOFF, code)
-    done = attempt(
-        "fairseq-interactive", any_translator.data, "--path", path, *PLUGGED, stdin="a b\n"
-    )
-    refusal(done)
+    refusal(attempt(command, any_translator.data, *task, "--path", path, *PLUGGED, stdin="a b\n"))
 
 
 @pytest.mark.parametrize("option", [CUTOFF, "character_filters"])

@@ -309,13 +309,6 @@ def test_yaml_constructs_no_objects(reader, tag, marker, tmp_path):
         READERS[reader](tmp_path / "x.yaml")
 
 
-@pytest.mark.parametrize("tag", TAGS[:2])
-def test_a_recipe_constructs_no_objects(tag, marker, tmp_path):
-    (tmp_path / "x.yaml").write_text(f"common:\n  user_dir: {tag.format(marker)}\n")
-    done = attempt("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "x")
-    assert done.returncode == 1
-
-
 def test_object_arrays_are_refused(marker, tmp_path):
     np.savez(tmp_path / "x.npz", mean=np.array([RunsCode(marker)], object), std=np.ones(1))
     with pytest.raises(ValueError, match="allow_pickle=False"):

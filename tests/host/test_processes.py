@@ -133,13 +133,6 @@ def validation(log):
     return {name: float(row[name]) for name in ("valid_loss", "valid_bleu") if name in row}
 
 
-@pytest.mark.full
-def test_validation_is_that_of_one_process(translator, tmp_path):
-    given = ["--task", "translation"]
-    one, several = (validated(n, translator, tmp_path, *given) for n in (1, 2))
-    assert several == pytest.approx(one, abs=2e-3)
-
-
 BLEU = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_a": 1, "max_len_b": 2}']
 
 
@@ -149,15 +142,6 @@ def test_validation_of_documents_is_that_of_one_process(document_model, tmp_path
     )
     assert several == pytest.approx(one, abs=2e-3)
     assert one["valid_bleu"] > 0
-
-
-@pytest.mark.full
-def test_validation_in_a_training_that_changes_nothing(document_model, tmp_path):
-    one = validated(1, document_model, tmp_path, *WINDOWS, *BLEU)
-    flags = [*TRANSLATOR, *WINDOWS, *BLEU, "--lr", 0, "--max-update", 1]
-    flags += ["--finetune-from-model", document_model.checkpoint]
-    trained = train_on(2, document_model.data, tmp_path / "trained", *flags)
-    assert validation(trained.log) == pytest.approx(one, abs=2e-3)
 
 
 @pytest.mark.full

@@ -44,23 +44,6 @@ def test_means_and_shares(recall, tmp_path, capsys):
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_how_systems_are_drawn(recall):
-    test, cell = recall.Test(8, 2), recall.Cell((90.0,), 1000)
-    systems = ["softmax", "mlp-8", "mlp-4", "rfa-16", "mlp-4-only", "turns-2"]
-    systems += ["mlp-16-relu", "gated-8+softmax", "window-8+mlp-4"]
-    styles = recall.styles_of({"multi_query": {system: {test: cell} for system in systems}})
-    assert {family: (style.label, style.several) for family, style in styles.items()} == {
-        "softmax": ("softmax attention", False),
-        "mlp": ("ABC-MLP", True),
-        "rfa": ("RFA 16", False),
-        "mlp-only": ("mlp-only 4", False),
-        "turns": ("turns 2", False),
-        "mlp-relu": ("ABC-MLP, ReLU 16", False),
-        "gated+softmax": ("gated + softmax attention 8", False),
-        "window+mlp": ("window + ABC-MLP 8+4", False),
-    }
-
-
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [

@@ -99,13 +99,6 @@ def test_it_needs_a_network(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(RUNNING == "3.11", reason="fairseq-fixed is compiled for this Python")
-def test_it_compiles_for_its_own_python_alone(tmp_path):
-    settings = {"BIN": str(Path(sys.executable).parent)}
-    done = run("recipes/wheelhouse.sh", "3.11", tmp_path / "out", **settings)
-    assert done.stderr.startswith("error: for 3.11 fairseq-fixed is compiled by the Python in BIN")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -165,14 +165,6 @@ def test_a_folder(design, tmp_path):
     assert torch.equal(logits(again, **given), logits(model, **given))
 
 
-def test_more_symbols():
-    """Both tables and the output grow, where they are one."""
-    model = build("selector")
-    model.resize_token_embeddings(WORDS + 3, mean_resizing=False)
-    assert model.encoder.embed_tokens.weight is model.lm_head.weight
-    assert logits(model, **inputs("selector"), decoder_input_ids=rows(2, 2, 2)).shape[2] == 23
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -164,14 +164,6 @@ def test_outputs_that_trainer_cannot_join_are_left_out():
     assert {"encoder_last_hidden_state", "selection"} <= set(ignored)
 
 
-def test_hidden_states_by_the_configuration():
-    model = t5mem.build("t5")
-    model.config.output_hidden_states = True
-    out = model(rows(5), labels=rows(4))
-    assert len(out.decoder_hidden_states) == len(out.encoder_hidden_states) == 3
-    assert model(rows(5), labels=rows(4), output_hidden_states=False).decoder_hidden_states is None
-
-
 @pytest.mark.parametrize("kind", ["lm", "masked", "translator", "t5"])
 def test_vectors_in_the_place_of_tokens(kind):
     """PEFT passes None."""
