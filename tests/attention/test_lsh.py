@@ -172,14 +172,6 @@ def test_heads_and_rounds_have_rotations_of_their_own_and_sequences_share_them(d
     assert len({tuple(row) for row in drawn.tolist()}) == 6
 
 
-def test_the_seed_decides(device):
-    case = Case(40)
-    args = double(case, device)
-    first, again, other = (attend_by(case, device, seed)(*args)[0] for seed in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
 def test_without_a_generator_the_global_seed_decides(device):
     args = double(Case(40), device)
     outs = []

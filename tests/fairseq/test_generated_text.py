@@ -106,16 +106,6 @@ def generated(document_model, documents):
 
 
 @pytest.mark.full
-def test_the_models_number_of_context_sentences_can_be_lowered(
-    document_model, ctxpro, documents, tmp_path
-):
-    lower = ["--source-context", 1, "--target-context", 0]
-    lines, _ = contrast(tmp_path, document_model, *set_of(ctxpro), *lower)
-    task = shlex.split("--task document_translation")
-    assert lines == expected_lines(generate(document_model, *task, *lower, *SEARCH), documents)
-
-
-@pytest.mark.full
 def test_a_model_of_windows_made_beforehand(document_model, ctxpro, generated, tmp_path):
     """A checkpoint of fairseq's translation task, whose dictionary has the separator."""
     data = shutil.copytree(document_model.data, tmp_path / "bin")

@@ -16,7 +16,6 @@ from harness import (
     STREAM,
     TRANSLATOR,
     WINDOWS,
-    Trained,
     assert_same,
     attempt,
     generate,
@@ -208,13 +207,6 @@ def test_references_are_scored_as_a_segment_scores_them(stream_model, loaded):
         ours = log_probs[number, : len(target)].gather(1, target.unsqueeze(1)).squeeze(1)
         in_base_2 = (ours / math.log(2)).tolist()
         assert scored[number].positional == pytest.approx(in_base_2, abs=2e-4)
-
-
-@pytest.mark.full
-def test_an_ensemble(stream_model, found):
-    """Of a model with itself, which is the model."""
-    twice = Trained(stream_model.data, f"{stream_model.checkpoint}:{stream_model.checkpoint}", "")
-    assert_same(translate(twice, *BEAM), found)
 
 
 def test_candidates_are_scored_as_documents(loaded):

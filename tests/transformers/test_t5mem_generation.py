@@ -145,17 +145,6 @@ def test_loss(design):
 
 
 @each_design
-def test_hidden_states(design):
-    model, arguments = build(design), inputs(design)
-    with torch.no_grad():
-        out = model(**arguments, decoder_input_ids=rows(4, 4, 4), output_hidden_states=True)
-    assert len(out.decoder_hidden_states) == len(out.encoder_hidden_states) == 3
-    assert_close(model.logits(out.decoder_hidden_states[-1]), out.logits)
-    as_tuple = model(**arguments, decoder_input_ids=rows(4, 4, 4), return_dict=False)
-    assert_close(as_tuple[0], out.logits)
-
-
-@each_design
 def test_a_folder(design, tmp_path):
     model = build(design)
     model.save_pretrained(tmp_path)

@@ -1,6 +1,5 @@
 """What programs for models of transformers do with these: loading, training, PEFT, generation."""
 
-import logging
 from functools import partial
 
 import pytest
@@ -8,7 +7,6 @@ import test_t5mem_generation as t5mem
 import torch
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, GenerationConfig, LogitsProcessorList
-from transformers.generation.utils import logger
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from fairseq_memattn.transformers import (
@@ -214,17 +212,6 @@ def test_a_limit_of_the_model_holds_beside_another_configuration():
     given = GenerationConfig(num_beams=1, **ENDS)
     assert model.generate(rows(6, 4), given).shape[1] == 4
     assert model.generate(rows(6, 4), given, max_new_tokens=5, min_new_tokens=5).shape[1] == 6
-
-
-@torch.no_grad()
-def test_a_configuration_alone_is_no_deprecated_use(caplog):
-    model = translator(generation_limits={"max_len_a": 0.0, "max_len_b": 30})
-    given = GenerationConfig(**GREEDY, **ENDS, min_new_tokens=30)
-    logger.warning_once.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        assert model.generate(rows(6, 4), given).shape[1] == 32
-    assert "deprecated" not in caplog.text
-    assert given.max_new_tokens is None
 
 
 @torch.no_grad()
