@@ -23,12 +23,15 @@ from fairseq_memattn.attention.nn.control_pool import (
     insert_pools,
 )
 from fairseq_memattn.attention.ops.common import possibly_any
+from fairseq_memattn.attention.step_graph import StepGraph, wants_graphs
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
 from fairseq_memattn.modules.incremental import is_identity
 from fairseq_memattn.modules.layer_attention import BY_FLAGS, LayerAttention, attention_of_layers
 from fairseq_memattn.networks.positions import sinusoids
+
+GRAPH = "step graph"  # the key in fairseq's incremental state
 
 
 class ABCEncoderLayer(TransformerEncoderLayerBase):
@@ -179,6 +182,9 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 "full-context alignment needs a decoder that attends to later tokens, which a "
                 "causal memory cannot do; use --abc-causal-slots 0"
             )
+        if wants_graphs(prev_output_tokens) and self._goes_on(incremental_state):
+            assert incremental_state is not None
+            return self._replayed(prev_output_tokens, incremental_state), {"attn": [None]}
         with nullcontext() if self.cross_controls is None else self.cross_controls.forward_pass():
             return super().extract_features(
                 prev_output_tokens,
@@ -206,6 +212,47 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         finally:
             handle.remove()
 
+    def _goes_on(self, incremental_state: dict[str, Any] | None) -> bool:
+        """Whether a step needs nothing but the states of bounded memories, and no weights."""
+        if not incremental_state or self.cross_self_attention:
+            return False
+        found = (
+            (attention, name)
+            for layer in self.layers
+            for attention, name in ((layer.self_attn, "memory"), (layer.encoder_attn, "source"))
+            if attention is not None
+        )
+        return all(
+            isinstance(attention, ABCAttention)
+            and not (attention.return_source_weights or attention.drop_rate)
+            and attention.get_incremental_state(incremental_state, name) is not None
+            for attention, name in found
+        )
+
+    def _replayed(self, tokens: Tensor, incremental_state: dict[str, Any]) -> Tensor:
+        """Features (B, 1, E) of the last token after others, as a CUDA graph."""
+        graph = incremental_state.pop(GRAPH, None) or StepGraph(self._step)
+        inputs = [tokens[:, -1:]]
+        if self.embed_positions is not None:
+            positions = self.embed_positions(tokens, incremental_state=incremental_state)
+            inputs.append(positions[:, -1:])
+        x, after = graph(dict(incremental_state), *inputs)
+        incremental_state.update(after)
+        incremental_state[GRAPH] = graph
+        out: Tensor = x
+        return out
+
+    def _step(
+        self, state: dict[str, Any], tokens: Tensor, positions: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        state = dict(state)
+        x = self._embedded(tokens, positions)
+        padding = tokens.eq(self.padding_idx)
+        for layer in self.layers:
+            # Cross attention reads the memory in the state, and not its source.
+            x, *_ = layer(x, x, None, state, self_attn_padding_mask=padding)
+        return self._finished(x), state
+
     def read_on(self, tokens: Tensor, incremental_state: dict[str, Any], start: int = 0) -> Tensor:
         """Features (B, T, E) of the T tokens after those of incremental_state, in one call.
 
@@ -224,20 +271,31 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 "but this model has layers with softmax attention"
             )
         padding = tokens.eq(self.padding_idx)
+        vectors = None
+        if self.embed_positions is not None:
+            vectors = position_vectors(self.embed_positions, start, tokens.shape[1], tokens.device)
+        x = self._embedded(tokens, vectors)
+        mask = padding if possibly_any(padding) else None
+        for layer in self.layers:
+            x, *_ = layer(x, incremental_state=incremental_state, self_attn_padding_mask=mask)
+        return self._finished(x)
+
+    def _embedded(self, tokens: Tensor, positions: Tensor | None) -> Tensor:
+        """(T, B, E) of tokens (B, T) and vectors of their positions."""
         x = self.embed_scale * self.embed_tokens(tokens)
         if self.quant_noise is not None:
             x = self.quant_noise(x)
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
-        if self.embed_positions is not None:
-            vectors = position_vectors(self.embed_positions, start, tokens.shape[1], x.device)
-            x = x + vectors.to(x.dtype)
+        if positions is not None:
+            x = x + positions.to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
-        x = self.dropout_module(x).transpose(0, 1)
-        mask = padding if possibly_any(padding) else None
-        for layer in self.layers:
-            x, *_ = layer(x, incremental_state=incremental_state, self_attn_padding_mask=mask)
+        embedded: Tensor = self.dropout_module(x).transpose(0, 1)
+        return embedded
+
+    def _finished(self, x: Tensor) -> Tensor:
+        """The features (B, T, E) after the last layer's (T, B, E)."""
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         x = x.transpose(0, 1)

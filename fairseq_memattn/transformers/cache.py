@@ -51,8 +51,10 @@ class MemoryLayer(CacheLayerMixin):
 class MemoryCache(Cache):
     """The states of all layers of a decoder, and how many tokens each row has read.
 
-    config: of the model. With bounded memories its size is constant; layers of softmax attention
-    keep all keys and values.
+    config: of the model, or the number of its decoder's layers
+
+    With bounded memories its size is constant; layers of softmax attention keep all keys and
+    values.
 
     `torch.save(cache.state_dict(), file)` saves it, without any code in the file, and
     `load_state_dict(torch.load(file))` takes it back.
@@ -60,10 +62,23 @@ class MemoryCache(Cache):
 
     layers: Any
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        made: list[Any] = [MemoryLayer() for _ in range(config.num_hidden_layers)]
+    def __init__(self, config: PreTrainedConfig | int) -> None:
+        count = config if isinstance(config, int) else config.num_hidden_layers
+        made: list[Any] = [MemoryLayer() for _ in range(count)]
         super().__init__(layers=made)
         self.read: Tensor | None = None
+        self.graph: Any = None  # a `StepGraph` of the decoder that the cache belongs to
+
+    @property
+    def state(self) -> Any:
+        """All tensors: what each row has read, and what each layer keeps."""
+        return self.read, [(layer.state, layer.memory) for layer in self.layers]
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.read, of_layers = state
+        for layer, kept in zip(self.layers, of_layers, strict=True):
+            layer.state, layer.memory = kept
 
     def started(self, batch: int, device: torch.device) -> Tensor:
         """(B,): the tokens that each row has read."""
@@ -92,7 +107,7 @@ class MemoryCache(Cache):
 
     def reset(self) -> None:
         super().reset()
-        self.read = None
+        self.read = self.graph = None
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` takes: tensors, an int, and the names of the states' classes."""

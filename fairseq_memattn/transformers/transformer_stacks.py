@@ -11,6 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class
 from fairseq_memattn.attention.nn.control_pool import ControlPool, ControlSpec
+from fairseq_memattn.attention.step_graph import StepGraph, wants_graphs
 from fairseq_memattn.networks.positions import SinusoidalPositions
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveInput
 from fairseq_memattn.transformers.arguments import recomputes, refuse_cache, wants_states
@@ -237,9 +238,41 @@ class Decoder(Stack):
         refuse_cache(cache, self.layers)
         self.bind("self_attn", self.causal_controls)
         self.bind("encoder_attn", self.cross_controls)
+        length = tokens.shape[1]
+        self.check_length(length if cache is None else cache.get_seq_length() + length)
+        is_step = cache is not None and cache.read is not None and length == 1
+        if is_step and hidden_states is None and wants_graphs(tokens):
+            assert cache is not None
+            return self._replayed(tokens, padding, cache)
+        return self._decoded(tokens, padding, source, source_padding, cache, hidden_states)
+
+    def _replayed(self, tokens: Tensor, padding: Tensor | None, cache: MemoryCache) -> Tensor:
+        """`_decoded` for one token after others, as a CUDA graph that the cache keeps."""
+        cache.graph = cache.graph or StepGraph(self._step)
+        x, cache.state = cache.graph(cache.state, *[y for y in (tokens, padding) if y is not None])
+        for layer in cache.layers:
+            layer.length += 1
+        out: Tensor = x
+        return out
+
+    def _step(
+        self, state: Any, tokens: Tensor, padding: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        cache = MemoryCache(len(self.layers))
+        cache.state = state
+        x = self._decoded(tokens, padding, None, None, cache, None)
+        return x, cache.state
+
+    def _decoded(
+        self,
+        tokens: Tensor,
+        padding: Tensor | None,
+        source: Tensor | None,
+        source_padding: Tensor | None,
+        cache: MemoryCache | None,
+        hidden_states: list[Tensor] | None,
+    ) -> Tensor:
         batch, length = tokens.shape
-        past = 0 if cache is None else cache.get_seq_length()
-        self.check_length(past + length)
         if cache is None:
             start = torch.zeros(batch, dtype=torch.long, device=tokens.device)
         else:

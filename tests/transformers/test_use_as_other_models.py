@@ -5,6 +5,8 @@ from functools import partial
 import pytest
 import test_t5mem_generation as t5mem
 import torch
+from full import full
+from recorded_graphs import record_graphs
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, GenerationConfig, LogitsProcessorList
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -40,11 +42,11 @@ def language_model(causal=None, **options):
     return BoundedTransformerForCausalLM(BoundedTransformerConfig(decoder_stack=stack)).eval()
 
 
-def translator(**options):
+def translator(decoder=None, **options):
     torch.manual_seed(1)
     config = BoundedTransformerConfig(
         encoder_stack=SIZES,
-        decoder_stack=SIZES | {"source_dim": 16, "cross": control("mlp")},
+        decoder_stack=SIZES | {"source_dim": 16, "cross": control("mlp"), "causal": decoder},
         is_encoder_decoder=True,
         decoder_start_token_id=EOS,
         **options,
@@ -321,3 +323,27 @@ def test_arguments_that_are_not_read():
     assert_close(model(rows(7, 5), position_ids=None).logits, model(rows(7, 5)).logits)
     with pytest.raises(ValueError, match="`position_ids` must be left out"):
         model(rows(7, 5), position_ids=torch.arange(5))
+
+
+# --- Steps as CUDA graphs
+
+
+@pytest.mark.parametrize("beams", [1, full(3)])
+@pytest.mark.parametrize("make", ["language model", "translator"])
+def test_generation_by_graphs(make, beams, monkeypatch):
+    """As without them; the graph is recorded once, at the second step after the prompt."""
+    if make == "translator":
+        model, source = translator(decoder=control("mlp")), rows(6, 3)
+    else:
+        model, source = language_model(control("mlp")), rows(6, 6)
+    options = {"num_beams": beams, "min_new_tokens": 9, "max_new_tokens": 9, "do_sample": False}
+    expected = model.generate(source, **options)
+    recorded = record_graphs(monkeypatch)
+    assert torch.equal(model.generate(source, **options), expected)
+    assert recorded.graphs == 1 and recorded.replays >= 6
+
+
+def test_softmax_attention_has_no_graph(monkeypatch):
+    recorded = record_graphs(monkeypatch)
+    language_model().generate(rows(6, 6), max_new_tokens=5, do_sample=False)
+    assert recorded.graphs == 0
