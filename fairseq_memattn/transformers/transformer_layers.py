@@ -5,11 +5,11 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from fairseq_memattn.attention.controls.softmax import SoftmaxControl
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.networks.blocks import activation
 from fairseq_memattn.transformers.cache import MemoryLayer
-from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.transformer_config import StackConfig
 
 
@@ -21,12 +21,13 @@ def attention(
     source_dim: int | None = None,
 ) -> Any:
     """Softmax attention without a control."""
-    sizes = (config.embed_dim, config.heads)
-    options: dict[str, Any] = {"causal": causal, "source_dim": source_dim}
-    options["dropout"] = config.attention_dropout
-    if control is None:
-        return SoftmaxAttention(*sizes, **options)
-    return ABCAttention(*sizes, control=control, **options)
+    return ABCAttention(
+        *(config.embed_dim, config.heads),
+        control=control or SoftmaxControl(),
+        causal=causal,
+        source_dim=source_dim,
+        dropout=config.attention_dropout,
+    )
 
 
 class Layer(GradientCheckpointingLayer):

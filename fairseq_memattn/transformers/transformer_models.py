@@ -2,35 +2,31 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from transformers import GenerationMixin, PreTrainedModel
-from transformers import initialization as init
+from transformers import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput, Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from fairseq_memattn.attention.controls.global_tokens import GlobalControl
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.networks import gmat_layers
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
 from fairseq_memattn.transformers.arguments import (
-    CACHE,
     named,
     refuse_vectors,
     takes_either_name,
     wants_states,
 )
+from fairseq_memattn.transformers.bounded_model import BoundedModel, OwnCache
 from fairseq_memattn.transformers.cache import MemoryCache
 from fairseq_memattn.transformers.gmat_modeling import GMATConfig, GMATModel
 from fairseq_memattn.transformers.labels import IGNORED, cross_entropy
 from fairseq_memattn.transformers.search import FairseqSearch
-from fairseq_memattn.transformers.softmax_attention import SoftmaxAttention
 from fairseq_memattn.transformers.stop_strings import StopsAtStrings
 from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig, StackConfig
 from fairseq_memattn.transformers.transformer_stacks import Decoder, Encoder
 
 
-class BoundedTransformer(PreTrainedModel):
+class BoundedTransformer(BoundedModel):
     """What the models share. Sequences are (B, T); attention masks are 0 at padding.
 
     Where a mask is not given, padding is where tokens are `pad_token_id`, as in fairseq. It may be
@@ -48,45 +44,19 @@ class BoundedTransformer(PreTrainedModel):
     config_class = BoundedTransformerConfig
     config: Any
     base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["Encoder", "Decoder"]  # layers need the controls of their stack
-    _supports_sdpa = True
-    accepts_loss_kwargs = True  # for Trainer, which passes `num_items_in_batch`
-    # transformers then refuses searches with an assistant: memories cannot take tokens back.
-    _is_stateful = True
 
     def _init_weights(self, module: nn.Module) -> None:
-        """As fairseq initialises; the controls initialise their own weights when they are made."""
+        """As fairseq initialises."""
+        super()._init_weights(module)
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
             if module.padding_idx is not None:
                 nn.init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, ABCAttention):
             module.reset_parameters()
-        elif isinstance(module, SoftmaxAttention):
-            for projection in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):
-                nn.init.xavier_uniform_(projection.weight)
-                nn.init.zeros_(projection.bias)
-        elif isinstance(module, GlobalControl):
-            # A buffer that is not saved, and has no values while transformers loads weights.
-            init.copy_(module.places, module.table())
         elif isinstance(module, Tail):
             nn.init.xavier_uniform_(module.projection)
-
-    @torch.no_grad()
-    def _initialize_missing_keys(self, *args: Any, **kwargs: Any) -> None:
-        """transformers' hook: weights that a checkpoint lacks are those of a new model."""
-        super()._initialize_missing_keys(*args, **kwargs)
-        lacking = {
-            name: tensor
-            for name, tensor in self.state_dict(keep_vars=True).items()
-            if not getattr(tensor, "_is_hf_initialized", False)
-            and name not in self.all_tied_weights_keys
-        }
-        if lacking:
-            new = type(self)(self.config).state_dict()
-            for name in lacking.keys() & new.keys():
-                lacking[name].copy_(new[name])
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
@@ -129,19 +99,6 @@ def output_of(stack: StackConfig) -> nn.Module:
     if adaptive is None:
         return nn.Linear(stack.output_dim, stack.vocab_size, bias=False)
     return AdaptiveSoftmax(embed_dim=stack.output_dim, **adaptive)
-
-
-class OwnCache:
-    """What a decoder with bounded memories adds to `generate`: its cache."""
-
-    config: Any
-
-    def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
-        """transformers' hook: makes the cache, if the caller has none."""
-        if model_kwargs.get(CACHE) is None and generation_config.use_cache is not False:
-            model_kwargs[CACHE] = MemoryCache(self.config)
 
 
 class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]

@@ -1,0 +1,57 @@
+"""What models with bounded memories share: their first weights, and their cache in `generate`."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+
+from fairseq_memattn.attention.controls.global_tokens import GlobalControl
+from fairseq_memattn.transformers.arguments import CACHE
+from fairseq_memattn.transformers.cache import MemoryCache
+
+
+class BoundedModel(PreTrainedModel):
+    """A base of models whose controls initialise their own weights when they are made."""
+
+    config: Any
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    accepts_loss_kwargs = True  # for Trainer, which passes `num_items_in_batch`
+    # transformers then refuses searches with an assistant: memories cannot take tokens back.
+    _is_stateful = True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """transformers' hook. Subclasses initialise the other modules."""
+        if isinstance(module, GlobalControl):
+            # A buffer that is not saved, and has no values while transformers loads weights.
+            init.copy_(module.places, module.table())
+
+    @torch.no_grad()
+    def _initialize_missing_keys(self, *args: Any, **kwargs: Any) -> None:
+        """transformers' hook: weights that a checkpoint lacks are those of a new model."""
+        super()._initialize_missing_keys(*args, **kwargs)
+        lacking = {
+            name: tensor
+            for name, tensor in self.state_dict(keep_vars=True).items()
+            if not getattr(tensor, "_is_hf_initialized", False)
+            and name not in self.all_tied_weights_keys
+        }
+        if lacking:
+            new = type(self)(self.config).state_dict()
+            for name in lacking.keys() & new.keys():
+                lacking[name].copy_(new[name])
+
+
+class OwnCache:
+    """What a decoder with bounded memories adds to `generate`: its cache."""
+
+    config: Any
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        """transformers' hook: makes the cache, if the caller has none."""
+        if model_kwargs.get(CACHE) is None and generation_config.use_cache is not False:
+            model_kwargs[CACHE] = MemoryCache(self.config)
