@@ -3,6 +3,7 @@
 fairseq's models and transformers' models are shells around them. They need torch alone.
 """
 
+from fairseq_memattn.networks.decoder import Decoder, DecoderLM, DecoderSizes, DecoderState
 from fairseq_memattn.networks.genbert import GenBERT, GenBERTConfig, GenBERTState
 from fairseq_memattn.networks.gmat import GMATEncoder, GMATOutput
 from fairseq_memattn.networks.gmat_layers import GMATConfig, MaskedLMHead, SpanHead
@@ -13,6 +14,10 @@ from fairseq_memattn.networks.t5mem_encoder import T5MemSizes, join_sequences
 
 __all__ = [
     "Decoded",
+    "Decoder",
+    "DecoderLM",
+    "DecoderSizes",
+    "DecoderState",
     "Encoded",
     "GMATConfig",
     "GMATEncoder",

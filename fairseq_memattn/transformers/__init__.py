@@ -29,6 +29,11 @@ from transformers.models.auto.modeling_auto import (  # noqa: E402
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
 )
 
+from fairseq_memattn.transformers.decoder import (  # noqa: E402
+    BoundedDecoderConfig,
+    BoundedDecoderForCausalLM,
+    BoundedDecoderModel,
+)
 from fairseq_memattn.transformers.gmat_genbert import (  # noqa: E402
     GenBERTConfig,
     GenBERTForConditionalGeneration,
@@ -55,13 +60,18 @@ from fairseq_memattn.transformers.transformer_models import (  # noqa: E402
 )
 
 
-def register(config: type[PreTrainedConfig], models: dict[Any, type[PreTrainedModel]]) -> None:
+def register(
+    config: type[PreTrainedConfig],
+    models: dict[Any, type[PreTrainedModel]],
+    tokenizer: Any = MemAttnTokenizer,
+) -> None:
     """Registers a configuration, its tokenizer, and its model with each Auto class that loads it.
 
-    models: for example {AutoModelForCausalLM: ABCForCausalLM}
+    models: for example {AutoModelForCausalLM: ABCForCausalLM}; tokenizer: None is any
     """
     AutoConfig.register(config.model_type, config, exist_ok=True)
-    AutoTokenizer.register(config, MemAttnTokenizer, exist_ok=True)
+    if tokenizer is not None:
+        AutoTokenizer.register(config, tokenizer, exist_ok=True)
     for auto_class, model in models.items():
         auto_class.register(config, model, exist_ok=True)
         if auto_class is AutoModelForCausalLM:
@@ -88,3 +98,8 @@ register(
     },
 )
 register(GenBERTConfig, {AutoModelForSeq2SeqLM: GenBERTForConditionalGeneration})
+register(
+    BoundedDecoderConfig,
+    {AutoModel: BoundedDecoderModel, AutoModelForCausalLM: BoundedDecoderForCausalLM},
+    tokenizer=None,
+)

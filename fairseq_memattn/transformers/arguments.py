@@ -30,9 +30,11 @@ CACHE = (
 def takes_either_name(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A `forward` with the argument `past_key_values` that takes it as `cache` too.
 
-    It takes those of `UNREAD` as None.
+    It takes those of `UNREAD` that the model does not have as None.
     Raises ValueError if both are given, and for a value that the model would not read.
     """
+
+    unread = UNREAD - set(inspect.signature(forward).parameters)
 
     @wraps(forward)
     def renamed(self: Any, *args: Any, cache: Any = None, **kwargs: Any) -> Any:
@@ -42,7 +44,7 @@ def takes_either_name(forward: Callable[..., Any]) -> Callable[..., Any]:
             kwargs[OLD] = cache
         for name in OF_SEARCH:
             kwargs.pop(name, None)
-        for name in UNREAD.intersection(kwargs):
+        for name in unread.intersection(kwargs):
             if kwargs.pop(name) is not None:
                 raise ValueError(f"`{name}` must be left out: the model does not read it.")
         return forward(self, *args, **kwargs)

@@ -37,7 +37,7 @@ def ran(page: str, number: int, **names: object) -> dict:
 def test_every_page_with_python_has_a_test():
     counts = {path.stem: len(blocks(path.stem)) for path in (ROOT / "docs").glob("*.md")}
     here = {
-        "export": 5,
+        "export": 6,
         "evaluation": 1,
         "context_sets": 2,
         "gmat": 2,
@@ -81,21 +81,26 @@ def test_export(beside, corpus, monkeypatch, capsys):
     monkeypatch.chdir(beside)
     names = ran("export", 0)
     before = {name: weight.clone() for name, weight in names["model"].state_dict().items()}
-    ran("export", 3, tokenizer=names["tokenizer"])
+    ran("export", 4, tokenizer=names["tokenizer"])
     by_torch, by_onnx = capsys.readouterr().out.splitlines()
     assert len(eval(by_torch)) == len(eval(by_onnx)) == 1
     pairs = zip(lines_of(corpus / "test.en"), lines_of(corpus / "test.ru"), strict=True)
-    ran("export", 1, **names, pairs=list(pairs)[:8])
+    ran("export", 2, **names, pairs=list(pairs)[:8])
     trained = names["model"].state_dict()
     assert any(not torch.equal(weight.cpu(), before[name]) for name, weight in trained.items())
-    assert "trust_remote_code=True" in blocks("export")[2]
-    ran("export", 2, **names)
+    assert "trust_remote_code=True" in blocks("export")[3]
+    ran("export", 3, **names)
+
+
+def test_a_decoder_from_nothing():
+    names = ran("export", 1)
+    assert all(weight.grad is not None for weight in names["model"].parameters())
 
 
 @pytest.mark.full
 def test_documents_of_an_export(beside, monkeypatch):
     monkeypatch.chdir(beside)
-    names = ran("export", 4)
+    names = ran("export", 5)
     translated = names["translator"].translate(names["documents"], beam=1)
     assert list(map(len, translated)) == [2, 1]
 
