@@ -267,12 +267,36 @@ def test_pieces_give_what_the_whole_gives(sizes, features, gate, device):
 
 @any_gate
 @pytest.mark.parametrize("size", [1, 3])
+def test_beams_are_reordered_and_the_given_state_is_left_alone(size, gate, device):
+    args = double(Case(9, gate=gate, batch=3), device)
+    order = torch.tensor([2, 0, 0, 1], device=device)
+    _, state = in_pieces(args.span(0, 3), [3])
+    before = [tensor.clone() for tensor in state]
+    reordered = args.map(lambda x: x[order])
+    out, _ = in_pieces(reordered.span(3, 9), [size] * (6 // size), state.reorder(order))
+    assert_close(out, causal(*reordered)[:, :, 3:])
+    assert_equal(state, before)
+
+
+@any_gate
+@pytest.mark.parametrize("size", [1, 3])
 def test_padding_leaves_the_state_exactly_unchanged(size, gate, device):
     args = inputs(Case(8, gate=gate)).to(device)
     _, state = in_pieces(args.span(0, 5), [5])
     pads = torch.ones(2, size, dtype=torch.bool, device=device)
     _, after = in_pieces(args.span(5, 5 + size), [size], state, pads)
     assert_equal(after, state)
+
+
+@pairwise(length=[1, 3, 70], dtype=[torch.float32, torch.bfloat16, torch.float16])
+def test_state_is_float32_and_of_one_size(length, dtype, device):
+    args = inputs(Case(length)).to(device, dtype)
+    with torch.autocast(device.type, torch.bfloat16):
+        out, state = kernel_step(*args, None)
+    assert [tensor.shape for tensor in state] == [(2, 2, 5, 4), (2, 2, 5)]
+    assert {tensor.dtype for tensor in state} == {torch.float32}
+    assert all(nbytes(tensor) == 4 * tensor.numel() for tensor in state)
+    assert out.dtype == dtype
 
 
 # --- Derivatives, precision and memory
@@ -400,6 +424,28 @@ def test_random_features_estimate_their_kernel():
     error = (estimate.mean(0) - expected).abs()
     assert (error < 4 * estimate.std(0) / 400**0.5).all()
     assert (error < 0.02 * expected.abs().max()).all()
+
+
+@pytest.mark.full
+def test_random_feature_attention_approaches_softmax_attention(device):
+    """With unit queries and keys, and ever more features."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 2, 20, 8, device=device)
+    scores = normalize(q, dim=-1) @ normalize(k, dim=-1).transpose(2, 3)
+    future = torch.ones(20, 20, dtype=torch.bool, device=device).triu(1)
+    errors = []
+    for size in (16, 128, 1024, 8192):
+        function = RandomFeatures(2, 8, size, bank_size=2).to(device)
+        phi_q, phi_k = function(q, is_query=True), function(k, is_query=False)
+        error = 0.0
+        for is_causal in (False, True):
+            logits = scores.masked_fill(future, -torch.inf) if is_causal else scores
+            out = kernel_attention(phi_q, phi_k, v, causal=is_causal, floor=function.floor)
+            error += (out - logits.softmax(-1) @ v).abs().mean().item()
+        errors.append(error)
+    # eight times the features: the error divided by the square root of eight, more or less
+    assert all(later < 0.55 * earlier for earlier, later in zip(errors, errors[1:], strict=False))
+    assert errors[-1] < 0.03
 
 
 def test_random_vectors_come_from_the_seed_and_the_checkpoint():

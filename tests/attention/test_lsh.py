@@ -150,6 +150,19 @@ def test_a_token_without_others_sees_itself(device):
     assert torch.equal(out, v)
 
 
+def test_buckets_tell_directions_apart(device):
+    x = torch.randn(1, 2, 200, 8, device=device)
+    near, far = x + 0.01 * torch.randn_like(x), torch.randn_like(x)
+    bucket = lsh_buckets(torch.cat([x, 3 * x, -x, near, far], dim=2), 16, 4)
+    assert bucket.shape == (1, 2, 4, 1000)
+    assert set(bucket.unique().tolist()) == set(range(16))
+    own, longer, opposite, near, far = bucket.split(200, dim=3)
+    assert torch.equal(own, longer)
+    assert torch.equal(opposite, (own + 8) % 16)
+    assert (own == near).float().mean() > 0.95
+    assert (own == far).float().mean() < 0.15
+
+
 # --- The hash
 
 
@@ -217,6 +230,14 @@ def test_half_precision(pad, dtype, slots, device):
     assert_close(
         [x.float() for x in actual[:2]], list(expected), rtol=0, atol=4 * torch.finfo(dtype).eps
     )
+
+
+def test_a_token_of_zeros(device):
+    """It has no direction, and a gradient all the same."""
+    case = Case()
+    args = inputs(case).map(lambda x: x * (torch.arange(x.shape[2]) != 2).to(x)[:, None])
+    results = run(attend_by(case, device), args.leaves(torch.float32, device))
+    assert all(result.isfinite().all() for result in results.values())
 
 
 def test_dropout_of_the_weights(device):

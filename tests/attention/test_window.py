@@ -283,6 +283,26 @@ def test_writing_at_once_leaves_what_steps_leave(length, pad, window, device):
         assert_equal(state, expected)
 
 
+@any_pattern
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_state_can_be_reordered_and_is_left_alone(size, window, device):
+    args = double(Case(18, batch=3), device)
+    mask = torch.zeros(3, 6, dtype=torch.bool, device=device)
+    mask[1, :3] = mask[2, :1] = True
+    order = torch.tensor([2, 0, 0, 1], device=device)
+    _, state = pieces_of(args.span(0, 6), window, [6], key_padding_mask=mask)
+    before = [tensor.clone() for tensor in state]
+
+    rest = args.map(lambda x: x[order]).span(6, 18)
+    out, _ = pieces_of(rest, window, [size] * (12 // size), state.reorder(order))
+    pieces_of(args.span(6, 18), window, [size] * (12 // size), state)
+
+    longer = torch.cat([mask, mask.new_zeros(3, 12)], dim=1)
+    whole = window_attention(*args, window, key_padding_mask=longer)
+    assert_close(out, whole[order][:, :, 6:])
+    assert_equal(state, before)
+
+
 @pairwise(size=[1, 3], written=[0, 5], window=PATTERNS.values())
 def test_padding_leaves_the_state_exactly_unchanged(size, written, window, device):
     args = inputs(Case(8)).to(device)
@@ -295,6 +315,23 @@ def test_padding_leaves_the_state_exactly_unchanged(size, written, window, devic
     )
     assert_equal(after, state)
     assert not out.any()
+
+
+@pairwise(
+    length=[1, 3, 150],
+    dtype=[torch.float32, torch.bfloat16, torch.float16],
+    window=PATTERNS.values(),
+)
+def test_the_state_is_of_one_size(length, dtype, window, device):
+    args = inputs(Case(length)).to(device, dtype)
+    empty = WindowState.empty(args.k, args.v, window)
+    out, state = window_step(*args, window, None)
+    for kept, start in zip(state, empty, strict=True):
+        assert (kept.shape, kept.dtype) == (start.shape, start.dtype)
+        # Not a view either, which would keep the whole sequence alive.
+        assert nbytes(kept) == kept.numel() * kept.element_size()
+    assert state.keys.shape == (2, 2, window.slots * window.dilation, 4)
+    assert out.dtype == state.keys.dtype == dtype
 
 
 @any_pattern

@@ -150,6 +150,22 @@ def test_chunks_meet_in_the_memory_alone():
         assert not torch.equal(before[0, 1], after[0, 1])
 
 
+@each_kind
+@pytest.mark.parametrize("left", [False, True])
+@torch.no_grad()
+def test_words_do_not_depend_on_the_batch(kind, left):
+    model = bert(kind)
+    lengths = (11, 6, 3)
+    tokens = rows(*lengths, left=left)
+    together, extra = model(tokens)
+    for number, row in enumerate(tokens):
+        alone, extra_alone = model(row[row.ne(PAD)].unsqueeze(0))
+        assert_close(together[number][row.ne(PAD)], alone[0], rtol=0, atol=1e-5)
+        if KINDS[kind].get("gmat_memory") != 0:
+            assert extra["memory"].shape == (3, 3, 16)
+            assert_close(extra["memory"][number], extra_alone["memory"][0], rtol=0, atol=1e-5)
+
+
 # --- What must not change the output
 
 

@@ -45,3 +45,29 @@ def test_modules_by_name():
     for names, drops in ((["ABCAttention"], True), (["TransformerDecoder"], False)):
         model, net_input = prepared("abc_mlp_transformer", names)
         assert logits(model, net_input).equal(logits(model, net_input, seed=2)) != drops
+
+
+def steps(model, net_input, seed=1):
+    torch.manual_seed(seed)
+    inputs, state, found = dict(net_input), {}, []
+    target = inputs.pop("prev_output_tokens")
+    with torch.no_grad():
+        encoded = model.encoder(**inputs)
+        for length in range(1, target.shape[1] + 1):
+            found.append(model.decoder(target[:, :length], encoded, incremental_state=state)[0])
+            order = torch.arange(len(target)).flip(0).flip(0)
+            model.decoder.reorder_incremental_state_scripting(state, order)
+    return torch.cat(found, dim=1)
+
+
+@pytest.mark.parametrize("name", ["t5", "t5mem_v3", "abc_mlp_transformer"])
+def test_decoding_by_steps(name):
+    """It drops too, and with a rate of nearly 0 gives what decoding without dropout gives."""
+    model, net_input = prepared(name)
+    assert not steps(model, net_input).equal(steps(model, net_input, seed=2))
+    model, _ = prepared(name, attention=1e-12)
+    found = steps(model, net_input)
+    for part in model.modules():
+        if isinstance(part, AttentionDropout):
+            part.keeps_dropout = False
+    torch.testing.assert_close(found, steps(model, net_input))
