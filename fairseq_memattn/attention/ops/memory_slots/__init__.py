@@ -12,7 +12,7 @@ The caller projects queries, keys and values, and the output.
 
 import torch
 from torch import Tensor
-from torch.nn.functional import dropout as drop
+from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.checks import (
     check_axes,
@@ -58,31 +58,35 @@ def mem_attention(
     _check_inputs(q, k, v, slots, bias)
     check_mask("key_padding_mask", key_padding_mask, (*q.shape[:2], q.shape[3] - slots))
     queries = scaled(q, scale)
-    slot_keys, own_keys = _split(k.to(queries.dtype), slots)
-    slot_values, own_values = _split(v.to(queries.dtype), slots)
-
-    logits = torch.cat(
-        [
-            torch.einsum("bkhtd,bhmd->bkhtm", queries, slot_keys),
-            queries @ own_keys.transpose(3, 4),
-        ],
-        dim=4,
-    )
-    if bias is not None:
-        logits = logits + bias.to(logits.dtype)
+    keys, values = (_slots_and_own(x.to(queries.dtype), slots) for x in (k, v))
+    mask = None if bias is None else bias.to(queries.dtype).flatten(0, 1).unsqueeze(0)
     if key_padding_mask is not None:
-        logits = logits.masked_fill(_unseen(key_padding_mask, slots), EMPTY)
-    weights = drop(logits.softmax(dim=4), dropout)
-    of_slots, of_own = weights.split([slot_keys.shape[2], own_keys.shape[3]], dim=4)
-    out: Tensor = torch.einsum("bkhtm,bhmd->bkhtd", of_slots, slot_values) + of_own @ own_values
+        mask = _hide(mask, _unseen(key_padding_mask, slots), q.shape[1:3], queries.dtype)
+    # The sequences are further heads, so that the bias is the same in all rows.
+    out = scaled_dot_product_attention(
+        queries.flatten(1, 2), keys, values, attn_mask=mask, dropout_p=dropout, scale=1.0
+    )
+    out = out.unflatten(1, q.shape[1:3])
     if key_padding_mask is not None:
         out = out.masked_fill(_hidden(key_padding_mask, slots)[:, :, None, :, None], 0.0)
-    return out.to(q.dtype)
+    result: Tensor = out.to(q.dtype)
+    return result
 
 
-def _split(x: Tensor, slots: int) -> tuple[Tensor, Tensor]:
-    """(B, K, H, M + S, D) as the slots of all sequences (B, H, K M, D), and (B, K, H, S, D)."""
-    return x[:, :, :, :slots].transpose(1, 2).flatten(2, 3), x[:, :, :, slots:]
+def _slots_and_own(x: Tensor, slots: int) -> Tensor:
+    """(B, K, H, M + S, D) as what each sequence sees (B, K H, K M + S, D): all slots, its own."""
+    of_slots = x[:, :, :, :slots].transpose(1, 2).flatten(2, 3).unsqueeze(1)
+    seen = torch.cat([of_slots.expand(-1, x.shape[1], -1, -1, -1), x[:, :, :, slots:]], dim=3)
+    return seen.flatten(1, 2)
+
+
+def _hide(
+    bias: Tensor | None, unseen: Tensor, heads: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """The bias (1, K H, ...) of each row with `EMPTY` where keys are hidden from a sequence."""
+    unseen = unseen.expand(-1, *heads, -1, -1).flatten(1, 2)
+    zero = unseen.new_zeros((), dtype=dtype)
+    return (zero if bias is None else bias).masked_fill(unseen, EMPTY)
 
 
 def _hidden(key_padding_mask: Tensor, slots: int) -> Tensor:
