@@ -306,10 +306,13 @@ def measure_steps(
         keys[:, :, -1:], values[:, :, -1:] = k, v
         scaled_dot_product_attention(q, keys, values)
 
-    step()
-    softmax_step()
-    runs = {"abc": step, "softmax": softmax_step}
-    return {name: milliseconds(run, device, repeats)[0] for name, run in runs.items()}
+    found = {}
+    for name, run in (("abc", step), ("softmax", softmax_step)):
+        run()  # compiles
+        found[f"{name}_ms"] = milliseconds(run, device, repeats)[0]
+        if device.type == "cuda":
+            found[f"{name}_graph_ms"] = replay_ms(run, repeats)
+    return found
 
 
 # --- The report
@@ -380,10 +383,10 @@ class Report:
                 print(f"\n{row['contender']} at {row['shape']}, M {row['slots']}, us: {shown}")
             if "error" in row:
                 print(f"\n{row['contender']} at {row['shape']}, M {row['slots']}: {row['error']}")
-        rows = [["tokens before", "abc ms", "softmax ms"]]
+        keys = ("abc_ms", "abc_graph_ms", "softmax_ms", "softmax_graph_ms")
+        rows = [["tokens before", *(key.replace("_", " ") for key in keys)]]
         for row in self.data["steps"]:
-            times = (_number(row.get(name)) for name in ("abc", "softmax"))
-            rows.append([str(row["length"]), *times])
+            rows.append([str(row["length"]), *(_number(row.get(key)) for key in keys)])
         print(f"\nA decoding step\n{table(rows)}")
 
 
