@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import elu, normalize
 
 from fairseq_memattn.attention.ops.kernel import naive as kernel_naive
+from fairseq_memattn.attention.ops.spill import naive as spill_naive
 from fairseq_memattn.attention.ops.window import naive as window_naive
 
 B, H, D, M = 3, 2, 4, 3
@@ -261,8 +262,20 @@ def kernel(control, name, q, k, v, x, mask, *, causal):
     )
 
 
-def attend(control, name, q, k, v, x, mask, *, causal):
-    """Attention with any control, from its definition."""
+def spill(control, q, k, v, mask, turn, *, causal):
+    kind = "causal" if causal else "encoder" if control.is_centred else "cross"
+    log_alpha = k.new_zeros(*k.shape[:3], 0)
+    if control.places.slots:
+        log_alpha = torch.einsum("bhsd,hmd->bhsm", k, control.weight)
+    return spill_naive.spill_attention(
+        q, k, v, control.places, log_alpha, turn, kind=kind, key_padding_mask=mask
+    )
+
+
+def attend(control, name, q, k, v, x, mask, *, causal, turn=None):
+    """Attention with any control, from its definition. turn: by a position, if it `rotates`."""
+    if control.rotates:
+        return spill(control, q, k, v, mask, turn, causal=causal)
     if name in FEATURES:
         return kernel(control, name, q, k, v, x, mask, causal=causal)
     if control.is_centred and not causal:

@@ -33,6 +33,9 @@ DESIGNS = {name: Design(name) for name in all_controls()} | {
     "local_global": Design("local_global", STRIDED | dict(slots=4, global_positions=GLOBAL)),
     "dilated": Design("dilated", STRIDED),
     "strided": Design("strided", STRIDED),
+    "sinks": Design("sinks", dict(sink_tokens=2, slots=5)),
+    "local_mlp": Design("local_mlp", dict(sink_tokens=1, local_window=3, slots=6)),
+    "local_mlp, no first": Design("local_mlp", dict(sink_tokens=0, slots=4)),
     "rfa": Design("rfa", dict(slots=4)),
     "rfa, gate": Design("rfa", dict(slots=4, rfa_gate=True)),
     "clustering, bits": Design("clustering", dict(cluster_bits=5)),
@@ -103,13 +106,16 @@ class Literal:
         heads = linear(x, weight, bias).unflatten(2, (-1, D)).transpose(1, 2)
         if norm is not None:
             heads = heads * (heads.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * norm.weight
-        if self.module.rotary is None or projection is self.module.v_proj:
+        if projection is self.module.v_proj or self.module.control.rotates:
             return heads
         real = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else ~mask
-        angles = (real.cumsum(1) - 1)[:, None, :, None] * torch.tensor([1.0, 0.1], dtype=x.dtype)
-        pairs = torch.complex(*heads.split(2, dim=-1)) * torch.polar(
-            torch.ones_like(angles), angles
-        )
+        return self.turn(heads, (real.cumsum(1) - 1)[:, None, :, None])
+
+    def turn(self, x, position):
+        if self.module.rotary is None:
+            return x
+        angles = torch.as_tensor(position) * torch.tensor([1.0, 0.1], dtype=x.dtype)
+        pairs = torch.complex(*x.split(2, dim=-1)) * torch.polar(torch.ones_like(angles), angles)
         return torch.cat([pairs.real, pairs.imag], dim=-1)
 
     def __call__(self, x, source=None, key_padding_mask=None):
@@ -120,7 +126,11 @@ class Literal:
         v = self.heads(module.v_proj, source)
         repeats = q.shape[1] // H
         outs = [  # of the first queries of all groups, of the second ones, ...
-            attend(module.control, self.name, part, k, v, source, mask, causal=module.causal)
+            attend(
+                *(module.control, self.name, part, k, v, source, mask),
+                causal=module.causal,
+                turn=self.turn,
+            )
             for part in (q[:, r::repeats] for r in range(repeats))
         ]
         out = torch.stack(outs, dim=2).flatten(1, 2).transpose(1, 2).flatten(2)

@@ -34,7 +34,7 @@ from fairseq_memattn.attention.controls import (
 from fairseq_memattn.attention.controls.options import option_fields
 
 E = 6
-SIZES = {"embed_dim": E, "slots": M, "heads": H, "max_positions": LONGEST}
+SIZES = dict(embed_dim=E, slots=M, heads=H, attention_heads=H, head_dim=D, max_positions=LONGEST)
 LENGTH = 11
 
 CAUSAL = [name for name, control in CONTROLS.items() if not control.causal_refusal]

@@ -45,6 +45,8 @@ CONTROLS = {
     "global": "--abc-stride 24",
     "local_global": "--abc-stride 24 --abc-local-window 3",
     "window": "",
+    "sinks": "",
+    "local_mlp": "",
     "dilated": "--abc-stride 3",
     "strided": "--abc-stride 3",
     "workspace": "",

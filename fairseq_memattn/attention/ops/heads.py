@@ -6,13 +6,20 @@ of a group are more rows of one product.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import chunked
-from fairseq_memattn.attention.ops.common import MemoryState
+from fairseq_memattn.attention.ops.common import (
+    EMPTY,
+    MemoryState,
+    accumulation_dtype,
+    scaled,
+)
 
 
 def by_key_head(q: Tensor, heads: int) -> Tensor:
@@ -50,20 +57,36 @@ def join_rows(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def grouped_attention(
-    q: Tensor, k: Tensor, v: Tensor, seen: Tensor, dropout: float, scale: float | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    seen: Tensor,
+    dropout: float,
+    scale: float | None,
+    log_sum: bool = False,
 ) -> Tensor:
     """Softmax attention (B, H, T, D) of q (B, H, T, D) to k and v (B, G, S, D).
 
     seen: the mask or bias, (B, 1 or G, 1 or T, S)
+    log_sum: returns (B, H, T, D + 1) in the accumulation dtype, the last column of which is the log
+        of the sum of the exponentials of the logits
     """
     rows = by_key_head(q, k.shape[1])
     if seen.shape[2] > 1 and rows is not q:
         seen = seen.repeat(1, 1, q.shape[1] // k.shape[1], 1)
-    out = scaled_dot_product_attention(rows, k, v, attn_mask=seen, dropout_p=dropout, scale=scale)
+    if log_sum:
+        logits = scaled(rows, scale) @ k.to(accumulation_dtype(k)).transpose(2, 3)
+        logits = logits.masked_fill(~seen, EMPTY)
+        weights = functional.dropout(logits.softmax(dim=3), dropout)
+        out = torch.cat([weights @ v.to(weights.dtype), logits.logsumexp(3, keepdim=True)], dim=3)
+    else:
+        out = scaled_dot_product_attention(
+            rows, k, v, attn_mask=seen, dropout_p=dropout, scale=scale
+        )
     return by_query_head(out, q.shape[1])
 
 
-Attend = Callable[..., tuple[Tensor, MemoryState]]
+Attend = TypeVar("Attend", bound=Callable[..., Any])
 
 
 def copy_keys(attend: Attend) -> Attend:
@@ -74,7 +97,7 @@ def copy_keys(attend: Attend) -> Attend:
 
     def attend_to_copies(
         q: Tensor, k: Tensor, v: Tensor, control: Tensor, state: MemoryState | None, *args: Any
-    ) -> tuple[Tensor, MemoryState]:
+    ) -> Any:
         heads, repeats = q.shape[1], q.shape[1] // k.shape[1]
         if repeats == 1:
             return attend(q, k, v, control, state, *args)
@@ -87,7 +110,7 @@ def copy_keys(attend: Attend) -> Attend:
         if state is not None:
             mass = copied(state.log_mass) if control.shape[1] > 1 else state.log_mass
             state = MemoryState(copied(state.keys), copied(state.values), mass)
-        out, after = attend(q, copied(k), copied(v), control, state, *args)
-        return out, MemoryState(*(x[:, ::repeats].contiguous() for x in after))
+        out, after, *sums = attend(q, copied(k), copied(v), control, state, *args)
+        return out, MemoryState(*(x[:, ::repeats].contiguous() for x in after)), *sums
 
-    return attend_to_copies
+    return cast(Attend, attend_to_copies)

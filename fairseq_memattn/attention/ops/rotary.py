@@ -15,21 +15,28 @@ class Rotation(NamedTuple):
     Dimension i and dimension i + P of the first 2 P are a pair, as in Llama; others stay.
 
     cos, sin: of the angles, (B or 1, 1, T, P)
+    positions: (B, T) or (T,); rotary: which angle a position has
     """
 
     cos: Tensor
     sin: Tensor
+    positions: Tensor
+    rotary: "Rotary"
 
     def turn(self, x: Tensor) -> Tensor:
         """x: (B, H, T, D). As x."""
-        cos, sin = (part.to(x.dtype) for part in self)
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
         pairs = cos.shape[-1]
         first, second, others = x.split([pairs, pairs, x.shape[-1] - 2 * pairs], dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin, others], dim=-1)
 
     def back(self) -> "Rotation":
         """The rotation that undoes this one."""
-        return Rotation(self.cos, -self.sin)
+        return self._replace(sin=-self.sin)
+
+    def at(self, positions: Tensor) -> "Rotation":
+        """The rotation of other positions."""
+        return self.rotary.rotation(positions, 2 * self.cos.shape[-1], self.cos.dtype)
 
 
 @dataclass(frozen=True)
@@ -59,4 +66,4 @@ class Rotary:
         else:
             frequencies = torch.tensor(self.frequencies, dtype=dtype, device=device)
         angles = (positions.to(dtype).unsqueeze(-1) * frequencies).unsqueeze(-3)
-        return Rotation(angles.cos(), angles.sin())
+        return Rotation(angles.cos(), angles.sin(), positions, self)

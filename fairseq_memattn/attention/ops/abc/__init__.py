@@ -305,7 +305,7 @@ def _step(
     scale: float,
     in_place: bool,
 ) -> tuple[Tensor, MemoryState]:
-    after = _write_one(k, v, _finite(log_alpha, accumulation_dtype(q)), state)
+    after = write_one(k, v, log_alpha, state)
     return abc_read(q, after, scale), _overwritten(state, after) if in_place else after
 
 
@@ -320,6 +320,27 @@ def step_by_kernel(*args: Any, normalised: bool = True) -> tuple[Tensor, MemoryS
     from fairseq_memattn.attention.ops.abc.triton.decoding import step
 
     return step(*args, normalised=normalised)
+
+
+# As `BACKENDS`, with the log of the sum of the read logits' exponentials. There is no kernel.
+SUMS: dict[str, Callable[..., tuple[Tensor, MemoryState, Tensor]]] = {
+    "chunked": chunked.causal_sums,
+    "naive": copy_keys(naive.causal_sums),
+    "triton": chunked.causal_sums,
+}
+
+
+@full_precision
+def abc_step_sums(
+    q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState
+) -> tuple[Tensor, MemoryState, Tensor]:
+    """`abc_step` in the accumulation dtype, and the log of the sum of exp(read logit), (B, H, T).
+
+    Where nothing is written the sum is around `EMPTY`.
+    """
+    log_alpha = _finite(log_alpha, accumulation_dtype(q))
+    attend = choose(SUMS, q, log_alpha.shape[3])
+    return attend(q, k, v, log_alpha, state, read_scale(q, None), None)
 
 
 # One position of the causal form. The kernel has no gradients, nor groups of queries.
@@ -403,9 +424,9 @@ def _sums(phi: Tensor, x: Tensor) -> Tensor:
     return phi.transpose(2, 3) @ x
 
 
-def _write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> MemoryState:
+def write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> MemoryState:
     """One step of the recurrence, with the memory kept normalised: K~ <- (1-f) K~ + f (x) k."""
-    log_alpha = log_alpha[:, :, 0]
+    log_alpha = _finite(log_alpha, accumulation_dtype(k))[:, :, 0]
     log_mass = joint_mass(state.log_mass, log_alpha)
     fresh = ((log_alpha - log_mass).exp() * is_written(log_alpha)).unsqueeze(-1)
     return MemoryState(

@@ -54,13 +54,29 @@ def causal_attention(
     scale: float,
     chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
+    """`causal_sums` without the sums."""
+    return causal_sums(q, k, v, log_alpha, state, scale, chunk_size, False)[:2]
+
+
+def causal_sums(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    state: MemoryState,
+    scale: float,
+    chunk_size: int | None,
+    wants_sums: bool = True,
+) -> tuple[Tensor, MemoryState, Tensor]:
     """ABC over T positions from a given memory.
 
     q: (B, H, T, D); k, v: (B, G, T, D), where G divides H
     log_alpha: (B, G or 1, T, M), `EMPTY` where nothing is written
 
-    Returns the output in log_alpha's dtype and the memory after position T. Reads two numbers back
-    from the device to choose between the factored and the pairwise form.
+    Returns the output in log_alpha's dtype, the memory after position T, and the log of the sum of
+    exp(read logit) over the slots, (B, H, T): around `EMPTY` where nothing is written, and without
+    meaning if not wanted. Reads two numbers back from the device to choose between the factored and
+    the pairwise form.
     """
     length = q.shape[2]
     chunk = min(chunk_size or CHUNK_SIZE, length)
@@ -69,8 +85,9 @@ def causal_attention(
     if writing is None:
         attend = copy_keys(_stable_attention)
         return attend(q.to(log_alpha.dtype) * scale, k, v, log_alpha, state)
-    out, *memory = _FactoredAttention.apply(q, k, v, log_alpha, *state, writing, scale, chunk)
-    return out, MemoryState(*memory)
+    inputs = (q, k, v, log_alpha, *state, writing, scale, chunk)
+    out, *memory, log_sum = _FactoredAttention.apply(*inputs, wants_sums)
+    return out, MemoryState(*memory), log_sum
 
 
 def additive_causal_attention(
@@ -89,7 +106,8 @@ def additive_causal_attention(
     chunk = min(chunk_size or CHUNK_SIZE, q.shape[2])
     with torch.no_grad():
         writing = _additive(chunked(phi, chunk), state.log_mass)
-    out, *memory = _FactoredAttention.apply(q, k, v, phi, *state, writing, scale, chunk)
+    inputs = (q, k, v, phi, *state, writing, scale, chunk)
+    out, *memory, _ = _FactoredAttention.apply(*inputs, False)
     return out, MemoryState(*memory)
 
 
@@ -152,16 +170,17 @@ class _FactoredAttention(torch.autograd.Function):
     With B_tj = do_t . v_j and A_tj = q_t . k_j (j <= t), and dG, dH the gradients of the memories
     at the chunk's end:
 
-        dp_t = Z_t (do_t . D G + sum_j B_tj F_j),   da = p (dp - <p, dp>)
+        dp_t = Z_t (do_t . D G + sum_j B_tj F_j),   da = p (dp - <p, dp> + dl)
         dv_j = sum_t W_tj do_t + F_j dG,            W_tj  = (p_t Z_t) . F_j
         dk_j = sum_t dA_tj q_t + F_j dH,            dA_tj = (da_t Z_t) . F_j
         dq_t = sum_j dA_tj k_j + (da_t Z_t) D H
         ds_j = F_j (sum_{t>=j} (B_tj p_t Z_t + A_tj da_t Z_t - y_t Z_t)
                     + dG . v_j + dH . k_j - dU),    y = p dp + a da
 
-    y is the gradient through the normaliser; dG, dH and its sum dU are carried from chunk to
-    chunk, backwards, with decay D. At the end of the sequence dU starts from the gradient of the
-    final memory, and what is carried past the start is the gradient of the initial one.
+    dl is the gradient of the log of the sum over the slots. y is the gradient through the
+    normaliser; dG, dH and its sum dU are carried from chunk to chunk, backwards, with decay D. At
+    the end of the sequence dU starts from the gradient of the final memory, and what is carried
+    past the start is the gradient of the initial one.
     Of control vectors that are not normalised the gradient is ds_j without F_j, y and dU.
     """
 
@@ -178,7 +197,8 @@ class _FactoredAttention(torch.autograd.Function):
         writing: _Writing,
         scale: float,
         chunk: int,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        wants_sums: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         start, heads = torch.stack([keys, values]), k.shape[1]
         q_, k_, v_ = (_flat(chunk_rows(x.to(log_alpha.dtype), heads, chunk)) for x in (q, k, v))
         fraction, gain = (_flat(x.expand(-1, heads, -1, -1, -1)) for x in writing[:2])
@@ -191,12 +211,17 @@ class _FactoredAttention(torch.autograd.Function):
 
         out = torch.empty_like(q_)
         read_logits, reading = (q_.new_empty(*q_.shape[:2], gain.shape[2]) for _ in range(2))
+        log_sum = q_.new_zeros(*q_.shape[:2], 1)
         for g in _groups(q_, chunk):
             square = _past(torch.bmm(q_[g], k_[g].transpose(1, 2)))
             logits = torch.bmm(square, fraction[g], out=read_logits[g])
             memory, gain_ = decayed_keys[g].transpose(1, 2), _for_rows(gain[g], q_)
             logits.baddbmm_(q_[g], memory, beta=scale, alpha=scale).mul_(gain_)
-            _softmax(logits, gain_ > 0 if writing.some_empty else None, out=reading[g])
+            written = gain_ > 0 if writing.some_empty else None
+            _softmax(logits, written, out=reading[g])
+            if wants_sums:
+                seen = logits if written is None else logits.masked_fill(~written, EMPTY)
+                torch.logsumexp(seen, dim=2, keepdim=True, out=log_sum[g])
             spread = reading[g] * gain_
             weights = _past(torch.bmm(spread, write[g], out=square))
             torch.bmm(weights, v_[g], out=out[g]).baddbmm_(spread, decayed_values[g])
@@ -205,7 +230,9 @@ class _FactoredAttention(torch.autograd.Function):
             q, k, v, fraction, gain, writing.decay, read_logits, reading, decayed, start, end,
         )  # fmt: skip
         ctx.scale, ctx.chunk, ctx.normalised = scale, chunk, writing.normalised
-        return _unflat(out, q, heads), end[0].clone(), end[1].clone(), writing.log_mass.clone()
+        ctx.wants_sums = wants_sums
+        after = (end[0].clone(), end[1].clone(), writing.log_mass.clone())
+        return _unflat(out, q, heads), *after, _unflat(log_sum, q, heads).squeeze(3)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -223,7 +250,7 @@ class _FactoredAttention(torch.autograd.Function):
         (
             q, k, v, fraction, gain, decay, read_logits, reading, decayed, start, end,
         ) = ctx.saved_tensors  # fmt: skip
-        grad_out, grad_keys, grad_values, grad_log_mass = grads
+        grad_out, grad_keys, grad_values, grad_log_mass, grad_sum = grads
         grad_end = torch.stack([grad_keys, grad_values])
         chunk, heads = ctx.chunk, k.shape[1]
         q_, k_, v_, do_ = (
@@ -232,6 +259,8 @@ class _FactoredAttention(torch.autograd.Function):
         write = fraction.transpose(1, 2)
         decayed_keys, decayed_values = decayed
         later = gain.new_ones(chunk, chunk).triu_()
+        if ctx.wants_sums:
+            grad_sum_ = _flat(chunk_rows(grad_sum.unsqueeze(3), heads, chunk))
 
         grad_q, grad_k, grad_v, grad_log_alpha = (torch.empty_like(x) for x in (q_, k_, v_, gain))
         dM, dU = torch.empty_like(decayed), gain.new_empty(gain.shape[0], gain.shape[2], 1)
@@ -245,7 +274,10 @@ class _FactoredAttention(torch.autograd.Function):
             grad_reading = torch.bmm(square, fraction[g])
             grad_reading.baddbmm_(do, decayed_values[g].transpose(1, 2)).mul_(gain_)
             spread = reading[g] * gain_
-            grad_spread = _softmax_backward(grad_reading, reading[g]).mul_(gain_)
+            grad_spread = _softmax_backward(grad_reading, reading[g])
+            if ctx.wants_sums:
+                grad_spread.addcmul_(reading[g], grad_sum_[g])
+            grad_spread.mul_(gain_)
             if ctx.normalised:
                 # minus the sum over t >= j of y_t, each on its own: where the normaliser rises,
                 # the first terms are larger than the last by a factor of up to exp(MAX_RISE)
@@ -287,7 +319,7 @@ class _FactoredAttention(torch.autograd.Function):
             _unflat(grad_q, q, heads).to(q.dtype), _unflat(grad_k, k, heads).to(k.dtype),
             _unflat(grad_v, v, heads).to(v.dtype),
             _sum_heads(_unflat(grad_log_alpha, k, heads), decay.shape[1]),
-            *grad_start, grad_start_mass, None, None, None,
+            *grad_start, grad_start_mass, None, None, None, None,
         )  # fmt: skip
 
 
@@ -373,19 +405,20 @@ def _by_chunk(x: Tensor, decay: Tensor, like: Tensor) -> list[tuple[Tensor, Tens
 
 def _stable_attention(
     q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState
-) -> tuple[Tensor, MemoryState]:
+) -> tuple[Tensor, MemoryState, Tensor]:
     """The causal form for any write logits at all, chunk after chunk.
 
     Keeps one memory a chunk for the backward pass and recomputes the rest.
     """
-    outputs = []
+    outputs, sums = [], []
     inputs = [x.to(log_alpha.dtype) for x in (q, k, v, log_alpha)]
     for start in range(0, q.shape[2], STABLE_CHUNK_SIZE):
         chunk = [x[:, :, start : start + STABLE_CHUNK_SIZE] for x in inputs]
-        out, *memory = checkpoint(_stable_chunk, *chunk, *state, use_reentrant=False)
+        out, *memory, log_sum = checkpoint(_stable_chunk, *chunk, *state, use_reentrant=False)
         state = MemoryState(*memory)
         outputs.append(out)
-    return torch.cat(outputs, dim=2), state
+        sums.append(log_sum)
+    return torch.cat(outputs, dim=2), state, torch.cat(sums, dim=2)
 
 
 def _stable_chunk(
@@ -396,7 +429,7 @@ def _stable_chunk(
     keys: Tensor,
     values: Tensor,
     log_mass: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """One chunk by the definition: a softmax over the old memory and the tokens up to each t.
 
     q, k, v: (B, H, C, D); log_alpha: (B, h, C, M); keys, values: (B, H, M, D); log_mass: (B, h, M).
@@ -414,9 +447,11 @@ def _stable_chunk(
 
     scores = q @ k.transpose(2, 3)
     read_logits = (q @ keys.transpose(2, 3)) * kept + (scores.unsqueeze(-1) * fresh).sum(dim=3)
-    reading = read_logits.masked_fill(~written, EMPTY).softmax(dim=-1) * written
+    read_logits = read_logits.masked_fill(~written, EMPTY)
+    reading = read_logits.softmax(dim=-1) * written
     weights = (fresh @ reading.unsqueeze(-1)).squeeze(-1)
     out = weights @ v + (reading * kept) @ values
 
     decay, write = kept[:, :, -1, :, None], fresh[:, :, -1].transpose(2, 3)
-    return out, decay * keys + write @ k, decay * values + write @ v, masses[:, :, -1]
+    after = (decay * keys + write @ k, decay * values + write @ v, masses[:, :, -1])
+    return out, *after, read_logits.logsumexp(dim=-1)

@@ -98,13 +98,27 @@ def causal_attention(
     scale: float,
     chunk_size: int | None,
 ) -> tuple[Tensor, MemoryState]:
+    """`causal_sums` without the sums."""
+    return causal_sums(q, k, v, log_alpha, state, scale, chunk_size)[:2]
+
+
+def causal_sums(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    state: MemoryState,
+    scale: float,
+    chunk_size: int | None,
+) -> tuple[Tensor, MemoryState, Tensor]:
     """Equation 5, one position after another from a given memory: the oracle as a backend.
 
     q, k, v: (B, H, T, D); log_alpha: (B, H or 1, T, M), `EMPTY` where nothing is written;
-    chunk_size: ignored. Returns the output (B, H, T, D) in log_alpha's dtype and the last memory.
+    chunk_size: ignored. Returns the output (B, H, T, D) in log_alpha's dtype, the last memory and
+    the log of the sum of exp(read logit), (B, H, T).
     """
     keys, values, log_mass = state
-    outputs = []
+    outputs, sums = [], []
     for t in range(q.shape[2]):
         log_alpha_t = log_alpha[:, :, t]
         total = torch.stack(torch.broadcast_tensors(log_mass, log_alpha_t)).logsumexp(dim=0)
@@ -115,6 +129,8 @@ def causal_attention(
         log_mass = total
         logits = torch.einsum("bhmd,bhd->bhm", keys, scale * q[:, :, t].to(log_alpha.dtype))
         written = is_written(log_mass)
-        reading = logits.masked_fill(~written, EMPTY).softmax(dim=2) * written
-        outputs.append(torch.einsum("bhm,bhmd->bhd", reading, values))
-    return torch.stack(outputs, dim=2), MemoryState(keys, values, log_mass)
+        logits = logits.masked_fill(~written, EMPTY)
+        outputs.append(torch.einsum("bhm,bhmd->bhd", logits.softmax(dim=2) * written, values))
+        sums.append(logits.logsumexp(dim=2))
+    after = MemoryState(keys, values, log_mass)
+    return torch.stack(outputs, dim=2), after, torch.stack(sums, dim=2)

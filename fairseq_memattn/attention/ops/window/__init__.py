@@ -66,6 +66,7 @@ def window_attention(
     max_global: int | None = None,
     memory: tuple[Tensor, Tensor] | None = None,
     dropout: float = 0.0,
+    log_sum: bool = False,
 ) -> Tensor:
     """Every token over the window around it, in time and memory O(N n).
 
@@ -81,6 +82,8 @@ def window_attention(
         `global_mask`, for which a GPU is waited for
     memory: keys and values (B, G, M, D) that all queries see besides, and no token of the sequence
     dropout: of the attention weights
+    log_sum: appends the log of the sum of exp(logit) to each output, (B, H, T, D + 1), in float32
+        (float64 for float64 inputs), to merge it with other attentions
 
     Returns (B, H, T, D) in q's dtype, zeros at padding. With n >= T, no dilation and no stride
     this is softmax attention. Rows are packed only where padding comes before a token. A GPU is not
@@ -102,8 +105,9 @@ def window_attention(
             scale=scale,
             global_mask=global_mask,
             dropout=dropout,
+            log_sum=log_sum,
         )
-    packing = _Packing.of(k, key_padding_mask)
+    packing = Packing.of(k, key_padding_mask)
     q, k, v = (packing.pack(x) for x in (q, k, v))
     reach = Reach.of(window, causal, q.shape[2] - 1)
     visible, shared = packing.real, None
@@ -116,9 +120,8 @@ def window_attention(
         shared = share_memory(shared, memory, q.shape[2])
     start = WindowState.of_size(k, v, (reach.left + 1) * window.dilation)
     queue = queue_of(start, k, v, visible, window)
-    return packing.unpack(
-        attend(q, queue, packing.real, start.tokens, window, reach, scale, shared, dropout)
-    )
+    options = (window, reach, scale, shared, dropout, log_sum)
+    return packing.unpack(attend(q, queue, packing.real, start.tokens, *options))
 
 
 def window_step(
@@ -146,7 +149,7 @@ def window_step(
     if q.shape[2] == 1 and window.stride == 1 and key_padding_mask is None:
         after = shift(state, k, v)
         return window_read(q, after, window, scale), after
-    packing = _Packing.of(k, key_padding_mask)
+    packing = Packing.of(k, key_padding_mask)
     q, k, v = (packing.pack(x) for x in (q, k, v))
     queue = queue_of(state, k, v, packing.real, window)
     after = advance(state, queue, packing.real, window)
@@ -169,7 +172,7 @@ def window_write(
     Shapes and errors as in `window_attention`.
     """
     check_shapes(None, k, v, k, key_padding_mask)
-    packing = _Packing.of(k, key_padding_mask)
+    packing = Packing.of(k, key_padding_mask)
     tokens = packing.real.sum(dim=(1, 2, 3))
     entries = torch.arange(window.capacity, device=k.device) - window.capacity
     pushed = window.pushed(tokens).unsqueeze(1) + entries  # negative before the first one
@@ -205,7 +208,7 @@ def window_read(
     return grouped_attention(q, keys, values, mask, dropout, scale).to(q.dtype)
 
 
-class _Packing(NamedTuple):
+class Packing(NamedTuple):
     """Which tokens are real, and how they get to the front of their rows.
 
     real: (B, 1, T, 1), after packing; order: (B, T), None where all rows stay as they are
@@ -215,7 +218,7 @@ class _Packing(NamedTuple):
     order: Tensor | None
 
     @classmethod
-    def of(cls, k: Tensor, key_padding_mask: Tensor | None) -> "_Packing":
+    def of(cls, k: Tensor, key_padding_mask: Tensor | None) -> "Packing":
         if key_padding_mask is None:
             return cls(k.new_ones(k.shape[0], 1, k.shape[2], 1, dtype=torch.bool), None)
         real = ~key_padding_mask[:, None, :, None]

@@ -109,7 +109,7 @@ class Reach(NamedTuple):
         return cls(min(window.slots - 1 - right, most), min(right, most))
 
 
-class _Queue(NamedTuple):
+class Queue(NamedTuple):
     """What may still be seen of the past, and after it what is pushed now.
 
     keys, values: (B, H, Q + J, D); visible: (B, 1, Q + J, 1), False where empty or hidden
@@ -120,7 +120,7 @@ class _Queue(NamedTuple):
     visible: Tensor
 
 
-class _Shared(NamedTuple):
+class SharedTokens(NamedTuple):
     """Tokens that are seen from outside their windows too, and a memory.
 
     keys, values: (B, H, G, D); seen: (B, 1, T, G), by which queries
@@ -140,7 +140,7 @@ def shift(state: WindowState, k: Tensor, v: Tensor) -> WindowState:
     )
 
 
-def queue_of(state: WindowState, k: Tensor, v: Tensor, visible: Tensor, window: Window) -> _Queue:
+def queue_of(state: WindowState, k: Tensor, v: Tensor, visible: Tensor, window: Window) -> Queue:
     """The state's entries, and after them those of T packed tokens that the window pushes."""
     if window.stride > 1:
         length = k.shape[2]
@@ -149,7 +149,7 @@ def queue_of(state: WindowState, k: Tensor, v: Tensor, visible: Tensor, window: 
         # A row that pushes one token less gets an entry in its stead that is after every query.
         index = index.clamp(max=length - 1)
         k, v, visible = take(k, index), take(v, index), take(visible, index)
-    return _Queue(
+    return Queue(
         torch.cat([state.keys, k], dim=2),
         torch.cat([state.values, v], dim=2),
         torch.cat([is_filled(state, window), visible], dim=2),
@@ -164,7 +164,7 @@ def is_filled(state: WindowState, window: Window) -> Tensor:
     return filled[:, None, :, None]
 
 
-def advance(state: WindowState, queue: _Queue, real: Tensor, window: Window) -> WindowState:
+def advance(state: WindowState, queue: Queue, real: Tensor, window: Window) -> WindowState:
     """The newest entries of the queue, once all real tokens have been through it."""
     tokens = state.tokens + real.sum(dim=(1, 2, 3))
     popped = window.pushed(tokens) - window.pushed(state.tokens)
@@ -172,7 +172,9 @@ def advance(state: WindowState, queue: _Queue, real: Tensor, window: Window) -> 
     return WindowState(take(queue.keys, newest), take(queue.values, newest), tokens)
 
 
-def share(k: Tensor, v: Tensor, is_global: Tensor, causal: bool, max_global: int | None) -> _Shared:
+def share(
+    k: Tensor, v: Tensor, is_global: Tensor, causal: bool, max_global: int | None
+) -> SharedTokens:
     """The tokens of is_global (B, 1, T, 1), as many a row as any row has, or can have."""
     counts = is_global.sum(dim=2)
     if max_global is None:
@@ -186,16 +188,18 @@ def share(k: Tensor, v: Tensor, is_global: Tensor, causal: bool, max_global: int
     if causal:
         positions = torch.arange(k.shape[2], device=k.device)
         seen = seen & (index[:, None, None] <= positions.unsqueeze(1))
-    return _Shared(take(k, index), take(v, index), seen)
+    return SharedTokens(take(k, index), take(v, index), seen)
 
 
-def share_memory(shared: _Shared | None, memory: tuple[Tensor, Tensor], length: int) -> _Shared:
+def share_memory(
+    shared: SharedTokens | None, memory: tuple[Tensor, Tensor], length: int
+) -> SharedTokens:
     """What all queries see, after the tokens of the sequence that are shared already."""
     keys, values = memory
     seen = torch.ones(keys.shape[0], 1, length, keys.shape[2], dtype=torch.bool, device=keys.device)
     if shared is None:
-        return _Shared(keys, values, seen)
-    return _Shared(
+        return SharedTokens(keys, values, seen)
+    return SharedTokens(
         torch.cat([shared.keys, keys], dim=2),
         torch.cat([shared.values, values], dim=2),
         torch.cat([shared.seen, seen], dim=3),
@@ -204,29 +208,32 @@ def share_memory(shared: _Shared | None, memory: tuple[Tensor, Tensor], length: 
 
 def attend(
     q: Tensor,
-    queue: _Queue,
+    queue: Queue,
     real: Tensor,
     tokens: Tensor,
     window: Window,
     reach: Reach,
     scale: float | None,
-    shared: _Shared | None = None,
+    shared: SharedTokens | None = None,
     dropout: float = 0.0,
+    log_sum: bool = False,
 ) -> Tensor:
     """T packed queries (B, H, T, D) over their windows in the queue.
 
     The queue has (reach.left + 1) * dilation entries from before these T tokens. real: which
-    queries are tokens at all, (B, 1, T, 1); tokens: how many came before, (B,).
+    queries are tokens at all, (B, 1, T, 1); tokens: how many came before, (B,); log_sum: as in
+    `grouped_attention`.
     """
     if window.dilation == 1:
-        return _attend_in_blocks(q, queue, real, tokens, window, reach, scale, shared, dropout)
+        options = (window, reach, scale, shared, dropout, log_sum)
+        return _attend_in_blocks(q, queue, real, tokens, *options)
     phases = window.dilation
     if shared is not None:
         keys, values = (x.repeat_interleave(phases, dim=0) for x in (shared.keys, shared.values))
-        shared = _Shared(keys, values, _interleave(shared.seen, phases))
+        shared = SharedTokens(keys, values, _interleave(shared.seen, phases))
     out = _attend_in_blocks(
         _interleave(q, phases),
-        _Queue(*(_interleave(x, phases) for x in queue)),
+        Queue(*(_interleave(x, phases) for x in queue)),
         _interleave(real, phases),
         tokens.repeat_interleave(phases),
         Window(window.slots),
@@ -234,6 +241,7 @@ def attend(
         scale,
         shared,
         dropout,
+        log_sum,
     )
     by_time: Tensor = out.unflatten(0, (-1, phases)).permute(0, 2, 3, 1, 4)
     return by_time.flatten(2, 3)[:, :, : q.shape[2]]
@@ -246,14 +254,15 @@ def _interleave(x: Tensor, phases: int) -> Tensor:
 
 def _attend_in_blocks(
     q: Tensor,
-    queue: _Queue,
+    queue: Queue,
     real: Tensor,
     tokens: Tensor,
     window: Window,
     reach: Reach,
     scale: float | None,
-    shared: _Shared | None,
+    shared: SharedTokens | None,
     dropout: float,
+    log_sum: bool,
 ) -> Tensor:
     """`attend` without dilation. A block of C queries sees a band of n + C / stride entries."""
     length = q.shape[2]
@@ -273,8 +282,9 @@ def _attend_in_blocks(
         seen = torch.cat([seen, blocks(shared.seen, block)], dim=4)
 
     queries, keys, values, seen = (x.flatten(0, 1) for x in (queries, keys, values, seen))
-    out = grouped_attention(queries, keys, values, seen, dropout, scale)
-    return joined(out.unflatten(0, (-1, count)), length).to(q.dtype)
+    out = grouped_attention(queries, keys, values, seen, dropout, scale, log_sum)
+    out = joined(out.unflatten(0, (-1, count)), length)
+    return out if log_sum else out.to(q.dtype)
 
 
 def _pushed_by(tokens: Tensor, block: int, window: Window) -> Tensor:
@@ -339,6 +349,7 @@ def masked_window_attention(
     scale: float | None = None,
     global_mask: Tensor | None = None,
     dropout: float = 0.0,
+    log_sum: bool = False,
 ) -> Tensor:
     """`window_attention` without its `memory`, as softmax attention with a mask, O(N^2).
 
@@ -358,8 +369,9 @@ def masked_window_attention(
         seen = seen | shown
     # A query that is no token sees everything: of nothing there is no softmax.
     seen = seen | ~real.unsqueeze(2)
-    out = grouped_attention(q, k, v, seen.unsqueeze(1), dropout, scale)
-    return out.masked_fill(~real[:, None, :, None], 0.0).to(q.dtype)
+    out = grouped_attention(q, k, v, seen.unsqueeze(1), dropout, scale, log_sum)
+    out = out.masked_fill(~real[:, None, :, None], 0.0)
+    return out if log_sum else out.to(q.dtype)
 
 
 def _near(places: Tensor, window: Window, causal: bool) -> Tensor:
