@@ -99,6 +99,14 @@ def parse_json(text: str, where: str, **options: Any) -> Any:
 # --------------------------------------------------------------------------- writing
 
 
+def reason(error: BaseException) -> str:
+    """Why a write failed, as the system says it: torch raises an error of its own after that."""
+    cause: BaseException | None = error
+    while cause is not None and not getattr(cause, "strerror", None):
+        cause = cause.__cause__ or cause.__context__
+    return getattr(cause, "strerror", None) or str(error).partition("\n")[0]
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """The path of a temporary file, which takes the place of `path` if the body does not fail.
@@ -127,7 +135,7 @@ def replacing(path: Path) -> Iterator[Path]:
         if error.filename not in (None, str(unfinished)):
             raise
         raise MemAttnError(
-            f"{target.name if place else path} cannot be written{place}: {error.strerror or error}"
+            f"{target.name if place else path} cannot be written{place}: {reason(error)}"
         ) from error
 
 

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.files import reason
 from fairseq_memattn.tasks.document_translation import DocumentTranslationTask
 from fairseq_memattn.transformers.search import DEFAULTS
 from fairseq_memattn.transformers.translation_settings import TranslationSettings
@@ -51,8 +52,7 @@ def new_folder(output: Path, option: str = OPTION) -> Iterator[Path]:
         named = getattr(error, "filename", None)  # Python names no file where a write fails
         if named is not None and not Path(named).is_relative_to(unfinished):
             raise
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise MemAttnError(f"{option} {output} cannot be written: {reason}") from error
+        raise MemAttnError(f"{option} {output} cannot be written: {reason(error)}") from error
     finally:
         if made:
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -3,7 +3,8 @@
 import fairseq_cli.train
 import pytest
 import torch
-from harness import TRANSLATOR, attempt, run, train
+from full import full
+from harness import LANGUAGE_MODEL, TRANSLATOR, attempt, run, train
 
 from fairseq_memattn.files import locked
 from fairseq_memattn.host.checkpoints import read_checkpoint
@@ -44,19 +45,24 @@ def test_the_best_of_another_folder_is_none(translator, tmp_path):
     ("flags", "words"),
     [
         ("--max-tokens 500", "--max-tokens 500, but {} was trained with 1000"),
+        full("--tokens-per-sample 16", "--tokens-per-sample 16, but {} was trained with 32"),
         (
             "--lr-scheduler inverse_sqrt",
             "--lr-scheduler inverse_sqrt, but {} was trained with fixed",
         ),
     ],
 )
-def test_what_the_state_does_not_fit(flags, words, translator, tmp_path):
-    state = read_checkpoint(translator.checkpoint)
+def test_what_the_state_does_not_fit(flags, words, request, tmp_path):
+    of_blocks = "--tokens-per-sample" in flags
+    trained = request.getfixturevalue("language_model" if of_blocks else "translator")
+    state = read_checkpoint(trained.checkpoint)
     state["extra_state"]["train_iterator"]["iterations_in_epoch"] = 2
     saved = tmp_path / "checkpoint_last.pt"
     torch.save(state, saved)
-    given = [*TRANSLATOR, "--max-update", 71, *flags.split(), "--save-dir", tmp_path]
-    done = attempt("fairseq-train", translator.data, *given)
+    given = [*(LANGUAGE_MODEL if of_blocks else TRANSLATOR), *flags.split()]
+    done = attempt(
+        "fairseq-train", trained.data, *given, "--max-update", 999, "--save-dir", tmp_path
+    )
     assert words.format(saved) in done.stderr.splitlines()[-1]
 
 

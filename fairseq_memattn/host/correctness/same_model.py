@@ -27,6 +27,7 @@ FURTHER |= {"t5mem_sequences", "t5mem_slots", "gmat_lsh_buckets"}
 TASK = ("source_context", "target_context", "context_separator", "stream")
 # On which the batches of an epoch depend, whose number a checkpoint within an epoch holds.
 BATCHES = ("max_tokens", "batch_size", "required_batch_size_multiple", "train_subset")
+BLOCKS = ("tokens_per_sample", "sample_break_mode")
 
 
 def differences(before: Any, now: Any) -> Iterator[tuple[str, str, str]]:
@@ -97,7 +98,7 @@ def _of_resumed(
     in_epoch = state["extra_state"]["train_iterator"].get("iterations_in_epoch", 0)
     compared = {"task": TASK, "lr_scheduler": ("_name",)}
     if in_epoch and not cfg.checkpoint.reset_dataloader:
-        compared |= {"dataset": BATCHES, "common": ("seed",)}
+        compared |= {"task": TASK + BLOCKS, "dataset": BATCHES, "common": ("seed",)}
     for name, options in compared.items():
         before, now = part(saved.get(name)), part(cfg[name])
         for option in options:

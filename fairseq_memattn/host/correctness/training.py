@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import locked
+from fairseq_memattn.files import locked, reason
 
 CRASH = "crash"  # the file that fairseq saves of a training that fails, without .pt
 PATIENCE = "patience"  # of a checkpoint's extra state: what fairseq keeps of --patience, below
@@ -99,10 +99,9 @@ def name_unwritten(
         save(checkpoint, filename, **options)
     except (OSError, RuntimeError) as error:
         Path(f"{filename}.tmp").unlink(missing_ok=True)
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         path = Path(filename).absolute()
         raise MemAttnError(
-            f"{path.name} cannot be written in the folder {path.parent}: {reason}"
+            f"{path.name} cannot be written in the folder {path.parent}: {reason(error)}"
         ) from error
 
 
