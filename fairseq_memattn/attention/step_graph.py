@@ -30,7 +30,7 @@ def wants_graphs(x: Tensor) -> bool:
 class StepGraph:
     """A step of constant shape, recorded as a CUDA graph at its second call.
 
-    step: from a state and tensors to an output and the state after. States and outputs are nested
+    step: from a state and inputs to an output and the state after. All of them are nested
         tuples, named tuples, lists and dictionaries of tensors; anything else in them is a
         constant of the graph. It does not change the given state, waits for no number of the
         device, and computes no gradients.
@@ -55,7 +55,7 @@ class StepGraph:
         self._results: tuple[Any, Any] | None = None
 
     @torch.no_grad()
-    def __call__(self, state: S, *inputs: Tensor) -> tuple[Any, S]:
+    def __call__(self, state: S, *inputs: Tensor | None) -> tuple[Any, S]:
         leaves, spec = tree_flatten((state, inputs))
         signature = spec, [described(x) for x in leaves]
         if signature != self._signature:

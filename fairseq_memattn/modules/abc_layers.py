@@ -232,18 +232,17 @@ class ABCTransformerDecoder(TransformerDecoderBase):
     def _replayed(self, tokens: Tensor, incremental_state: dict[str, Any]) -> Tensor:
         """Features (B, 1, E) of the last token after others, as a CUDA graph."""
         graph = incremental_state.pop(GRAPH, None) or StepGraph(self._step)
-        inputs = [tokens[:, -1:]]
+        positions = None
         if self.embed_positions is not None:
-            positions = self.embed_positions(tokens, incremental_state=incremental_state)
-            inputs.append(positions[:, -1:])
-        x, after = graph(dict(incremental_state), *inputs)
+            positions = self.embed_positions(tokens, incremental_state=incremental_state)[:, -1:]
+        x, after = graph(dict(incremental_state), tokens[:, -1:], positions)
         incremental_state.update(after)
         incremental_state[GRAPH] = graph
         out: Tensor = x
         return out
 
     def _step(
-        self, state: dict[str, Any], tokens: Tensor, positions: Tensor | None = None
+        self, state: dict[str, Any], tokens: Tensor, positions: Tensor | None
     ) -> tuple[Tensor, dict[str, Any]]:
         state = dict(state)
         x = self._embedded(tokens, positions)

@@ -10,6 +10,7 @@ from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.attention.ops.rotary import Rotary
+from fairseq_memattn.attention.step_graph import StepGraph, wants_graphs
 from fairseq_memattn.networks import decoder
 from fairseq_memattn.networks.decoder import FIRST_AND_LAST, DecoderSizes, DecoderState
 from fairseq_memattn.transformers.arguments import (
@@ -167,13 +168,23 @@ class BoundedDecoderModel(decoder.Decoder, BoundedDecoder):
         if past_key_values is None:
             out = super().forward(None, mask, **given)
         else:
-            out, after = self.step(None, state_of(past_key_values), mask, **given)
+            cache, state = past_key_values, state_of(past_key_values)
+            if state is not None and x.shape[1] == 1 and not collects and wants_graphs(x):
+                cache.graph = cache.graph or StepGraph(self._step_of_tensors)
+                out, after = cache.graph(state, x, mask, position_ids)
+            else:
+                out, after = self.step(None, state, mask, **given)
             keep_state(past_key_values, after, x.shape[1])
         return BaseModelOutputWithPast(
             last_hidden_state=out,
             hidden_states=None if collected is None else tuple(collected),
             **named(past_key_values),
         )
+
+    def _step_of_tensors(
+        self, state: DecoderState, x: Tensor, mask: Tensor | None, positions: Tensor | None
+    ) -> tuple[Tensor, DecoderState]:
+        return self.step(None, state, mask, embeddings=x, positions=positions)
 
 
 class BoundedDecoderForCausalLM(  # type: ignore[misc]

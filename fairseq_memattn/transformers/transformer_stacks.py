@@ -249,15 +249,13 @@ class Decoder(Stack):
     def _replayed(self, tokens: Tensor, padding: Tensor | None, cache: MemoryCache) -> Tensor:
         """`_decoded` for one token after others, as a CUDA graph that the cache keeps."""
         cache.graph = cache.graph or StepGraph(self._step)
-        x, cache.state = cache.graph(cache.state, *[y for y in (tokens, padding) if y is not None])
+        x, cache.state = cache.graph(cache.state, tokens, padding)
         for layer in cache.layers:
             layer.length += 1
         out: Tensor = x
         return out
 
-    def _step(
-        self, state: Any, tokens: Tensor, padding: Tensor | None = None
-    ) -> tuple[Tensor, Any]:
+    def _step(self, state: Any, tokens: Tensor, padding: Tensor | None) -> tuple[Tensor, Any]:
         cache = MemoryCache(len(self.layers))
         cache.state = state
         x = self._decoded(tokens, padding, None, None, cache, None)

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+import test_decoder_model
 import test_t5mem_generation as t5mem
 import torch
 from full import full
@@ -329,13 +330,16 @@ def test_arguments_that_are_not_read():
 
 
 @pytest.mark.parametrize("beams", [1, full(3)])
-@pytest.mark.parametrize("make", ["language model", "translator"])
+@pytest.mark.parametrize("make", [full("language model"), "translator", "llama"])
 def test_generation_by_graphs(make, beams, monkeypatch):
     """As without them; the graph is recorded once, at the second step after the prompt."""
+    source = rows(6, 3 if make == "translator" else 6)
     if make == "translator":
-        model, source = translator(decoder=control("mlp")), rows(6, 3)
+        model = translator(decoder=control("mlp"))
+    elif make == "llama":
+        model = test_decoder_model.build(controls=[{"control": "mlp", "slots": 4}])
     else:
-        model, source = language_model(control("mlp")), rows(6, 6)
+        model = language_model(control("mlp"))
     options = {"num_beams": beams, "min_new_tokens": 9, "max_new_tokens": 9, "do_sample": False}
     expected = model.generate(source, **options)
     recorded = record_graphs(monkeypatch)
