@@ -1,6 +1,7 @@
 """ABCAttention with every control against its definition, and what it works under."""
 
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import layers
@@ -185,6 +186,23 @@ def test_steps_are_the_causal_form(name, pad, sizes, heads):
         parts.append(out)
         start += size
     assert_close(seen(torch.cat(parts, dim=1), mask), expected)
+
+
+@pytest.mark.parametrize("name, heads", rows([CAUSAL, HEADS]))
+def test_packed_sequences_are_attended_to_one_by_one(name, heads):
+    module = layer(name, "causal", torch.double, heads).eval()
+    (x,) = inputs("causal", LONGEST, batch=1, dtype=torch.double)
+    ends = [0, 4, 4, 5, 10]
+
+    def packed(x):
+        return module(x, cu_seqlens=torch.tensor(ends, dtype=torch.int32))
+
+    def one_by_one(x):
+        parts = [module(x[:, a:b]) for a, b in pairwise(ends) if b > a]
+        nothing = x.new_zeros(1, LONGEST - ends[-1], module.out_proj.in_features)
+        return torch.cat([*parts, module.out_proj(nothing)], dim=1)
+
+    assert_close(layers.results(packed, module, [x]), layers.results(one_by_one, module, [x]))
 
 
 @each_causal

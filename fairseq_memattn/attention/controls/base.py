@@ -25,6 +25,7 @@ from fairseq_memattn.attention.ops.common import (
 )
 from fairseq_memattn.attention.ops.context_parallel import count_before
 from fairseq_memattn.attention.ops.heads import to_query_heads
+from fairseq_memattn.attention.ops.packed import packed_positions
 from fairseq_memattn.attention.ops.rotary import Rotation
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class Tokens(NamedTuple):
     key_padding_mask: (B, S), True at padding, on either side
     shared: what layers share within a forward pass; None shares nothing
     rotation: of queries and keys, where the layer has rotary positions
+    cu_seqlens: (N + 1,), of N sequences one after another in the only row, as in `abc_attention`
     context_group: processes that have a part of a sequence each, these tokens the own one
     """
 
@@ -79,9 +81,12 @@ class Tokens(NamedTuple):
     shared: Shared | None = None
     context_group: ProcessGroup | None = None
     rotation: Rotation | None = None
+    cu_seqlens: Tensor | None = None
 
     def positions(self) -> Tensor:
         """`positions_of` the tokens, those in earlier processes counted."""
+        if self.cu_seqlens is not None:
+            return packed_positions(self.cu_seqlens, self.x.shape[1])
         positions = positions_of(self.x.unsqueeze(1), self.key_padding_mask)
         if self.context_group is None:
             return positions
@@ -104,6 +109,8 @@ class Control(nn.Module, ABC):
     state_class: ClassVar[type | None] = None
     # A class for the states of the registered control alone, which `register_control` makes.
     tagged_state: ClassVar[type | None] = None
+    # Whether causal attention uses `Tokens.cu_seqlens`; else it sees sequences as rows of a batch.
+    packs: ClassVar[bool] = False
     rotates: ClassVar[bool] = False  # whether it applies `Tokens.rotation`, and not the layer
     causal_refusal: ClassVar[str] = ""  # why the strategy has no causal form, if it has none
     can_tie: ClassVar[bool] = True  # whether layers may share one
@@ -212,6 +219,7 @@ class NormalisedControl(Control):
             causal=causal,
             key_padding_mask=tokens.key_padding_mask,
             context_group=tokens.context_group,
+            cu_seqlens=tokens.cu_seqlens,
         )
 
     def step(

@@ -66,6 +66,7 @@ class MLPControl(NormalisedControl):
 
     Options = MLPOptions
     can_split: ClassVar[bool] = True
+    packs: ClassVar[bool] = True
 
     def __init__(self, sizes: Sizes, options: MLPOptions) -> None:
         super().__init__(sizes, options)

@@ -20,12 +20,14 @@ from fairseq_memattn.attention.ops.checks import (
     check_batch,
     check_dropout,
     check_heads,
+    check_packed,
     check_shape,
     check_sizes,
     check_type,
 )
 from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype, is_written
 from fairseq_memattn.attention.ops.heads import to_query_heads
+from fairseq_memattn.attention.ops.packed import Rows
 from fairseq_memattn.attention.ops.rotary import Rotary, Rotation
 
 NORM_EPSILON = 1e-6  # of Qwen3's norms of queries and keys
@@ -202,6 +204,7 @@ class ABCAttention(AttentionDropout):
         key_padding_mask: Tensor | None = None,
         shared: Shared | None = None,
         positions: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
     ) -> Tensor:
         """Attention of x to a source, or to x itself.
 
@@ -211,6 +214,9 @@ class ABCAttention(AttentionDropout):
             its layer n. A control that shares nothing ignores it
         positions: (B, T) or (T,) of integers, for `rotary`; None counts from 0, without padding.
             Layers with `shared` compute the angles of one tensor once
+        cu_seqlens: (N + 1,), for causal attention of N sequences one after another in the only row,
+            as in `abc_attention`; "mlp" computes them there, all other controls as rows of a batch
+            that are as long as the longest. Positions count from the start of each sequence
 
         Returns (B, T, E).
 
@@ -228,7 +234,13 @@ class ABCAttention(AttentionDropout):
             source = x
         self._check(x, source, key_padding_mask)
         self._check_positions(x, positions)
-        return self.join(self.attend(x, self.tokens(source, key_padding_mask, shared, positions)))
+        if cu_seqlens is not None:
+            check_packed(x, cu_seqlens, self.causal, key_padding_mask)
+            if self.context_group is not None and not self.control.packs:
+                name = type(self.control).__name__
+                raise ValueError(f"`cu_seqlens` of {name} needs whole sequences in each process.")
+        tokens = self.tokens(source, key_padding_mask, shared, positions, cu_seqlens)
+        return self.join(self.attend(x, tokens))
 
     def split_context(self, group: ProcessGroup | None) -> None:
         """Lets processes have a part of each sequence (B, T, E), of any T, in their order.
@@ -317,11 +329,12 @@ class ABCAttention(AttentionDropout):
         key_padding_mask: Tensor | None,
         shared: Shared | None = None,
         positions: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
     ) -> Tokens:
         """What the control writes, with what the layers of its pool share if nothing is given."""
         if shared is None and self.layer_control is not None:
             shared = self.layer_control.shared
-        tokens = Tokens(x, key_padding_mask, shared, self.context_group)
+        tokens = Tokens(x, key_padding_mask, shared, self.context_group, cu_seqlens=cu_seqlens)
         rotary, dtype = self.rotary, accumulation_dtype(x)
         if rotary is None:
             return tokens
@@ -344,11 +357,25 @@ class ABCAttention(AttentionDropout):
             if memory is not None:
                 return self.control.read(self.queries(x), memory)
         q, k, v = self.project(x, source.x, source.rotation)
+        if source.cu_seqlens is not None and not self.control.packs:
+            return self._attend_packed(q, k, v, source)
         if self.layer_control is None or carried is None:
             return self.control.attend(q, k, v, source, causal=self.causal, dropout=dropout)
         assert isinstance(self.control, NormalisedControl)
         begin = partial(carried.begin, self.layer_control.layer)
         return self.control.attend_from(q, k, v, source, begin, causal=self.causal, dropout=dropout)
+
+    def _attend_packed(self, q: Tensor, k: Tensor, v: Tensor, source: Tokens) -> Tensor:
+        """Causal attention of packed sequences, which are rows of a batch on the way."""
+        assert source.cu_seqlens is not None
+        shared = source.shared or Shared()
+        rows = shared.once(Rows, source.cu_seqlens, partial(Rows.of, source.cu_seqlens, q.shape[2]))
+        tokens = Tokens(rows.unpack(source.x.unsqueeze(1)).squeeze(1), rows.padding)
+        if source.rotation is not None:
+            tokens = tokens._replace(rotation=source.rotation.take(rows.order))
+        q, k, v = (rows.unpack(x) for x in (q, k, v))
+        out = self.control.attend(q, k, v, tokens, causal=True, dropout=self.drop_rate)
+        return rows.pack(out)
 
     def advance(
         self,

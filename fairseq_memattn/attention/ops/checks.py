@@ -155,7 +155,7 @@ def check_packed(
     check_type("cu_seqlens", cu_seqlens, Tensor)
     if q.shape[0] != 1:
         raise ValueError(
-            f"`cu_seqlens` needs a batch of one row, but `q` has {q.shape[0]} instead."
+            f"`cu_seqlens` needs a batch of one row, but there are {q.shape[0]} instead."
         )
     is_integer = cu_seqlens.dtype in (torch.int32, torch.int64)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2 or not is_integer:

@@ -15,7 +15,7 @@ class Rotation(NamedTuple):
     Dimension i and dimension i + P of the first 2 P are a pair, as in Llama; others stay.
 
     cos, sin: of the angles, (B or 1, 1, T, P)
-    positions: (B, T) or (T,); rotary: which angle a position has
+    positions: (B or 1, T); rotary: which angle a position has
     """
 
     cos: Tensor
@@ -33,6 +33,11 @@ class Rotation(NamedTuple):
     def back(self) -> "Rotation":
         """The rotation that undoes this one."""
         return self._replace(sin=-self.sin)
+
+    def take(self, index: Tensor) -> "Rotation":
+        """That of the positions (N, L) of the only row, by their index."""
+        cos, sin = (x[0, 0][index].unsqueeze(1) for x in (self.cos, self.sin))
+        return self._replace(cos=cos, sin=sin, positions=self.positions[0][index])
 
     def at(self, positions: Tensor) -> "Rotation":
         """The rotation of other positions."""
@@ -58,7 +63,7 @@ class Rotary:
 
     def rotation(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> Rotation:
         """positions: (B, T) or (T,) of integers; dtype: of the angles, float32 or float64."""
-        device = positions.device
+        positions, device = positions.view(-1, positions.shape[-1]), positions.device
         if self.frequencies is None:
             pairs = head_dim // 2
             exponents = torch.arange(pairs, dtype=dtype, device=device) / pairs

@@ -56,6 +56,7 @@ from fairseq_memattn.attention.ops.heads import (
     grouped_attention,
     to_query_heads,
 )
+from fairseq_memattn.attention.ops.packed import ends_of
 
 Form = Callable[..., tuple[Tensor, MemoryState]]
 
@@ -198,9 +199,9 @@ def _packed(
     attend = choose(BACKENDS, q, log_alpha.shape[3])
     if attend is BACKENDS["triton"]:
         if is_immediate(cu_seqlens) and not torch.compiler.is_compiling():
-            _ends(cu_seqlens, q)
+            ends_of(cu_seqlens, q.shape[2])
         return attend(q, k, v, log_alpha, None, None, scale, None, cu_seqlens=cu_seqlens)[0]
-    ends = _ends(cu_seqlens, q)
+    ends = ends_of(cu_seqlens, q.shape[2])
     outs = []
     for start, end in itertools.pairwise(ends):
         if end > start:
@@ -236,16 +237,6 @@ def _packed_part(
     q, k, v, log_alpha = (x[:, :, first:] for x in inputs)
     cu_seqlens = (cu_seqlens - first).clamp(0, length - first)
     return torch.cat([out, _packed(q, k, v, log_alpha, cu_seqlens, scale, chunk_size)], dim=2)
-
-
-def _ends(cu_seqlens: Tensor, q: Tensor) -> list[int]:
-    """The numbers, read from the device."""
-    ends: list[int] = cu_seqlens.tolist()
-    if ends[0] != 0 or ends != sorted(ends) or ends[-1] > q.shape[2]:
-        raise ValueError(
-            f"`cu_seqlens` must rise from 0 to at most {q.shape[2]}, but is {ends} instead."
-        )
-    return ends
 
 
 @full_precision
