@@ -3,10 +3,10 @@
     python benchmarks/host_time.py
 
 Microseconds of processor time of one thread. Python, torch and Triton do what they do for a GPU,
-but the launcher that gives a compiled kernel to the driver does nothing. The row "without Triton"
-leaves out what Triton does at `kernel[grid](...)`, too. Beside them are an `autograd.Function` of
-four inputs that allocates its results and no more, and `scaled_dot_product_attention` of one
-token, which it computes. Needs triton; the first run compiles the kernels, for a minute.
+but the launcher that gives a compiled kernel to the driver, and takes some microseconds, does
+nothing. Beside it are an `autograd.Function` of four inputs that allocates its results and no more,
+and `scaled_dot_product_attention` of one token, which it computes. Needs triton; the first run
+compiles the kernels, for a minute.
 """
 
 import cProfile
@@ -15,18 +15,15 @@ import statistics
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from common import add_round_options, make_parser, take_turns
 from no_gpu import Launcher, stubbed_launches
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from triton.runtime.jit import JITFunction
 
 from fairseq_memattn.attention import abc_attention, use_backend
 from fairseq_memattn.evaluation.tables import table
@@ -64,20 +61,15 @@ def forward(attend: Attention, inputs: list[Tensor], _: Tensor) -> None:
     attend(*inputs)
 
 
-def nothing(*args: object, **flags: object) -> None:
-    pass
-
-
-def many(call: Callable[[], object], count: int, block: AbstractContextManager[object]) -> None:
-    with block:
-        for _ in range(count):
-            call()
+def many(call: Callable[[], object], count: int) -> None:
+    for _ in range(count):
+        call()
 
 
 def print_functions(call: Callable[[], object], calls: int, longest: int) -> None:
     """Those of Python that take longest, with what the profiler itself takes."""
     profiler = cProfile.Profile()
-    profiler.runcall(many, call, calls, nullcontext())
+    profiler.runcall(many, call, calls)
     rows = [["us of its own", "with what it calls", "calls", "function"]]
     stats = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
     found = sorted(stats.items(), key=lambda item: -item[1][2])
@@ -104,20 +96,13 @@ def main() -> None:
     one_token = draw(1, 1, args.width, args.slots)
     ones = torch.ones_like(inputs[0])
     causal = partial(abc_attention, causal=True)
-    attends: dict[str, Attention] = {
-        "abc": causal,
-        "abc, without Triton": causal,
-        "bare": Bare.apply,
-        "sdpa": softmax,
-    }
+    attends: dict[str, Attention] = {"abc": causal, "bare": Bare.apply, "sdpa": softmax}
     runs = {}
     for name, attend in attends.items():
+        given = inputs if attend is not softmax else one_token
         for kind in (forward, both):
-            without = "without" in name
-            block = mock.patch.object(JITFunction, "run", nothing) if without else nullcontext()
-            given = inputs if attend is not softmax else one_token
             call = partial(kind, attend, given, torch.ones_like(given[0]))
-            runs[name, kind.__name__] = partial(many, call, args.calls, block)
+            runs[name, kind.__name__] = partial(many, call, args.calls)
     with stubbed_launches(), use_backend("triton"):
         both(causal, inputs, ones)  # compiles
         before = Launcher.count
