@@ -32,38 +32,50 @@ class UncheckedOneHot(TorchFunctionMode):
 
 
 class Recorded:
-    """In the place of `step_graph.record`. replays: how often a graph was replayed"""
+    """Counts recordings and replays, in the place of `step_graph.record`, which a GPU uses."""
 
     def __init__(self) -> None:
         self.graphs = self.replays = 0
 
     def __call__(self, run: Callable[[], Any], given: list[Tensor]) -> tuple[Any, Any]:
-        kept, results = [x.clone() for x in given], []
-
-        def traced(*unused: Tensor) -> list[Tensor]:
-            results.append(run())
-            return tensors(results[0])
-
-        with UncheckedOneHot():
-            graph = make_fx(traced)(*given)
-        for x, before in zip(given, kept, strict=True):
-            x.copy_(before)  # a recording does not run
-        written = tensors(results[0])
-
-        def replay() -> None:
-            self.replays += 1
-            for x, new in zip(written, graph(*given), strict=True):
-                x.copy_(new)
-
+        out, replay = (on_gpu if given[0].is_cuda else traced)(run, given)
         self.graphs += 1
-        return results[0], replay
+
+        def counted() -> None:
+            self.replays += 1
+            replay()
+
+        return out, counted
+
+
+on_gpu = step_graph.record
+
+
+def traced(run: Callable[[], Any], given: list[Tensor]) -> tuple[Any, Callable[[], Any]]:
+    kept, results = [x.clone() for x in given], []
+
+    def flat(*unused: Tensor) -> list[Tensor]:
+        results.append(run())
+        return tensors(results[0])
+
+    with UncheckedOneHot():
+        graph = make_fx(flat)(*given)
+    for x, before in zip(given, kept, strict=True):
+        x.copy_(before)  # a recording does not run
+    written = tensors(results[0])
+
+    def replay() -> None:
+        for x, new in zip(written, graph(*given), strict=True):
+            x.copy_(new)
+
+    return results[0], replay
 
 
 def record_graphs(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     """Steps on a CPU are recorded, and compute what they do on a GPU."""
     recorded = Recorded()
     monkeypatch.setattr(step_graph, "record", recorded)
-    monkeypatch.setattr(step_graph, "DEVICES", {"cpu"})
+    monkeypatch.setattr(step_graph, "DEVICES", {"cpu", "cuda"})
     monkeypatch.setattr(common, "IMMEDIATE", set())
     monkeypatch.setenv("MEMATTN_GRAPHS", "1")
     return recorded

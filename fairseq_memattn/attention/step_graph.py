@@ -114,11 +114,18 @@ def record(run: Callable[[], Any], given: list[Tensor]) -> tuple[Any, Callable[[
 
     The function is recorded and does not run.
     """
+    # `torch.cuda.graph` would empty the cache of memory, which takes longer than some steps.
     graph, device = torch.cuda.CUDAGraph(), given[0].device
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
     # What autocast keeps of weights ends with its block, which the graph may outlast.
     autocast = torch.autocast(
         device.type, enabled=torch.is_autocast_enabled(device.type), cache_enabled=False
     )
-    with torch.cuda.device(device), torch.cuda.graph(graph), autocast:
-        out = run()
+    with torch.cuda.stream(stream), autocast:
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            out = run()
+        finally:
+            graph.capture_end()
     return out, graph.replay

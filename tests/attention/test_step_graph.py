@@ -2,6 +2,7 @@
 
 import copy
 import os
+from unittest import mock
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from full import others_in_full
 from recorded_graphs import record_graphs
 from torch.testing import assert_close
 
+from fairseq_memattn.attention import step_graph
 from fairseq_memattn.attention.controls.registry import all_controls, control_class
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.step_graph import StepGraph, overwrite, wants_graphs
@@ -17,11 +19,11 @@ B, E = 2, 8
 CAUSAL = [name for name in all_controls() if not control_class(name).causal_refusal]
 
 
-def make_step(name="mlp"):
+def make_step(name="mlp", device="cpu"):
     torch.manual_seed(1)
     options = {"stride": 8} if name in ("global", "local_global") else {}
     module = ABCAttention(E, 2, slots=4, control=name, causal=True, max_positions=32, **options)
-    module.eval()
+    module.to(device).eval()
 
     def step(state, x, padding=None):
         return module.step(x, state, key_padding_mask=padding)
@@ -31,15 +33,16 @@ def make_step(name="mlp"):
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", others_in_full(CAUSAL, ["mlp", "linformer"]))
-def test_steps(name, monkeypatch):
+def test_steps(name, device, monkeypatch):
     recorded = record_graphs(monkeypatch)
-    step, x, padding = make_step(name), torch.randn(B, 12, E), torch.rand(B, 12, 1) < 0.2
+    step, x = make_step(name, device), torch.randn(B, 12, E, device=device)
+    padding = torch.rand(B, 12, 1, device=device) < 0.2
     graph = StepGraph(step)
     _, state = step(None, x[:, :5])
     states = [state, state]
     for t in range(5, 12):
         if t == 9:  # hypotheses of a beam
-            states = [state.reorder(torch.tensor([1, 1])) for state in states]
+            states = [state.reorder(torch.tensor([1, 1], device=device)) for state in states]
         given = x[:, t : t + 1], padding[:, t]
         (expected, *states[:1]), (out, *states[1:]) = (
             step(states[0], *given),
@@ -102,6 +105,21 @@ def test_copies_have_no_graph(monkeypatch):
     step = make_step()
     graph = copy.deepcopy(StepGraph(step))
     assert graph._step is step
+
+
+def test_recording_on_a_gpu(monkeypatch):
+    """What is called, with a stand-in for torch.cuda."""
+    cuda = {name: mock.MagicMock() for name in ("CUDAGraph", "Stream", "current_stream", "stream")}
+    for name, stand_in in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    graph, x = cuda["CUDAGraph"].return_value, torch.ones(1)
+    out, replay = step_graph.record(lambda: x + 1, [x])
+    assert (out.item(), replay) == (2, graph.replay)
+    names = [call[0] for call in graph.mock_calls]
+    assert names == ["capture_begin", "capture_end"]
+    with pytest.raises(ZeroDivisionError):
+        step_graph.record(lambda: 1 / 0, [x])
+    assert graph.capture_end.call_count == 2
 
 
 def test_where_graphs_are_wanted(monkeypatch):
