@@ -11,12 +11,13 @@ from torch import Tensor
 from fairseq_memattn.attention import nn as layers
 from fairseq_memattn.attention.controls.base import State
 from fairseq_memattn.attention.nn.control_pool import LayerControl
+from fairseq_memattn.attention.nn.low_rank import merge_updates
 from fairseq_memattn.attention.ops.carry import merge
 from fairseq_memattn.attention.ops.common import MemoryState, is_immediate
 from fairseq_memattn.modules.dropout import keep_dropout
 from fairseq_memattn.modules.incremental import IncrementalState, is_identity
 from fairseq_memattn.modules.layout import batch_first, time_first
-from fairseq_memattn.modules.low_rank import fit_updates, merge_updates
+from fairseq_memattn.modules.low_rank import fit_updates
 
 T = TypeVar("T")
 

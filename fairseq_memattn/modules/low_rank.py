@@ -1,20 +1,13 @@
-"""Low-rank updates of trained projections: `--abc-low-rank`.
-
-Source: Hu et al., 2021, *LoRA: Low-rank adaptation of large language models*, section 4.1, and
-Zhang et al., 2024, *LoLCATs: On low-rank linearizing of large language models*, section 3.3, for
-models whose softmax attention has been replaced.
-"""
+"""Low-rank updates of trained projections: `--abc-low-rank`."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
-from fairseq_memattn.attention.nn import ABCAttention
+from fairseq_memattn.attention.nn.low_rank import give_updates, projections_of
 from fairseq_memattn.errors import MemAttnError, flag
 
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 # Modules that a conversion adds. They have not been trained, so they learn beside the updates.
 ADDED = {
     *("controls", "causal_controls", "cross_controls", "causal_gates", "cross_gates"),
@@ -25,25 +18,6 @@ ADDED = {
 REFUSED = ("quant_noise_pq", "quant_noise_scalar", "checkpoint_activations")
 # The names of a weight and its update after that of their projection.
 ORIGINAL, UP, DOWN = (f"parametrizations.weight.{part}" for part in ("original", "0.up", "0.down"))
-
-
-class LowRank(nn.Module):
-    """The parametrization W + up down of a weight W (O, I), with up (O, R) and down (R, I).
-
-    LoRA's scale alpha / R is 1: alpha is R. As in LoRA's program, down is uniform within
-    1 / sqrt(I), and up is zero, so that the first weight is W.
-
-    weight: W; rank: R
-    """
-
-    def __init__(self, weight: Tensor, rank: int) -> None:
-        super().__init__()
-        self.up = nn.Parameter(weight.new_zeros(len(weight), rank))
-        self.down = nn.Parameter(weight.new_empty(rank, weight.shape[1]))
-        nn.init.kaiming_uniform_(self.down, a=5**0.5)
-
-    def forward(self, weight: Tensor) -> Tensor:
-        return weight + self.up @ self.down
 
 
 def add_updates(model: nn.Module, args: Any) -> None:
@@ -57,23 +31,12 @@ def add_updates(model: nn.Module, args: Any) -> None:
     rank = args.abc_low_rank
     if not rank:
         return
-    projections = [getattr(one, name) for one in _attentions(model) for name in PROJECTIONS]
+    projections = projections_of(model)
     _check(rank, projections, args)
     for name, weight in model.named_parameters():
         if ADDED.isdisjoint(name.split(".")):
             weight.requires_grad_(False)
-    for projection in projections:
-        update = LowRank(projection.weight, rank)
-        parametrize.register_parametrization(projection, "weight", update)
-
-
-def merge_updates(model: nn.Module) -> None:
-    """Adds the updates to the weights, which gives a model without updates and the same outputs."""
-    for attention in _attentions(model):
-        for name in PROJECTIONS:
-            projection = getattr(attention, name)
-            if parametrize.is_parametrized(projection, "weight"):
-                setattr(attention, name, _merged(projection))
+    give_updates(projections, rank)
 
 
 def fit_updates(
@@ -96,19 +59,6 @@ def fit_updates(
     for stem in new:
         trained[stem + ORIGINAL] = trained.pop(f"{stem}weight")
     return {stem + part: own[stem + part] for stem in new for part in (UP, DOWN)}
-
-
-def _attentions(model: nn.Module) -> list[ABCAttention]:
-    return [module for module in model.modules() if isinstance(module, ABCAttention)]
-
-
-def _merged(projection: nn.Linear) -> nn.Linear:
-    # torch's own function, remove_parametrizations, would break the copies of the model.
-    sizes = projection.in_features, projection.out_features
-    plain = nn.Linear(*sizes, bias=False, device="meta")
-    plain.weight = nn.Parameter(projection.weight.detach(), requires_grad=False)
-    plain.bias = projection.bias
-    return plain
 
 
 def _check(rank: int, projections: list[nn.Linear], args: Any) -> None:

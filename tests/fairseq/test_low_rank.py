@@ -22,10 +22,11 @@ from test_attention_transfer import sample as batch
 from test_modules import TINY, build, encode, language_model, prefix, source, step_by_step
 from test_modules import translator as encoder_decoder
 
+from fairseq_memattn.attention.nn.low_rank import merge_updates
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.checkpoints import read_checkpoint
 from fairseq_memattn.modules.abc_attention import ABCAttention
-from fairseq_memattn.modules.low_rank import DOWN, ORIGINAL, UP, fit_updates, merge_updates
+from fairseq_memattn.modules.low_rank import DOWN, ORIGINAL, UP, fit_updates
 
 RANK = 3
 

@@ -86,17 +86,18 @@ def run(args: argparse.Namespace) -> None:
     check(args)
     from transformers.utils.logging import disable_progress_bar
 
+    from fairseq_memattn.attention.nn.low_rank import merge_updates
     from fairseq_memattn.export import comparison, folder
     from fairseq_memattn.export.converters import converted
+    from fairseq_memattn.export.new_folder import check_new, new_folder
     from fairseq_memattn.export.self_contained import write_sources
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
     from fairseq_memattn.host.checkpoints import architecture
-    from fairseq_memattn.modules.low_rank import merge_updates
     from fairseq_memattn.onnx import onnx_export
 
     if not sys.stderr.isatty():
         disable_progress_bar()
-    folder.check_new(args.output)
+    check_new(args.output)
     scores = read_scores(args.score_file)
     segmented = given_segmentation(args)
     state, task = open_checkpoint(args.path, args.data)
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
     segmented = segmented or found_segmentation(args, suffixes(task, kind == "seq2seq"))
     folder.set_generation(made, model, task.target_dictionary)
     folder.set_translation(made, model, task)
-    with folder.new_folder(args.output) as unfinished, TemporaryDirectory() as files:
+    with new_folder(args.output) as unfinished, TemporaryDirectory() as files:
         names = folder.save_weights(made, unfinished)
         write_way_back(args, state, model, task, names, unfinished)
         words = tokenizer(task, kind, segmented, Path(files), folder.longest_input(model))

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     content = read_json(file)
     check(file, content)
     from fairseq_memattn.export import way_back
-    from fairseq_memattn.export.folder import check_new, new_folder
+    from fairseq_memattn.export.new_folder import check_new, new_folder
 
     check_new(args.dictionaries, "--dictionaries")
     try:
