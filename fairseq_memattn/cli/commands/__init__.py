@@ -11,6 +11,7 @@ COMMANDS = {
     "compress": "store each document as a few vectors with a GMAT with compression",
     "contrast": "accuracy on contrastive sets of right and wrong translations in context",
     "convert": "start another attention from a trained model's weights",
+    "convert-transformers": "give a pretrained causal model of transformers a bounded memory",
     "cxmi": "how much a model uses its context: conditional cross-mutual information",
     "decompress": "the encoder's output for the documents of a store, or its predicted tokens",
     "doctor": "check the installation, and say what is missing",
@@ -31,5 +32,5 @@ COMMANDS = {
 WITH_MODELS = """archs compress contrast convert cxmi decompress export import-transformers
     perplexity plot spans view""".split()
 # The commands that work without fairseq. Some need it for a model only, and ask for it then.
-WITHOUT_FAIRSEQ = """align answers average completion contrast decompress doctor new plot prepare
-    score translate""".split()
+WITHOUT_FAIRSEQ = """align answers average completion contrast convert-transformers decompress
+    doctor new plot prepare score translate""".split()

@@ -1,0 +1,164 @@
+"""A pretrained causal model of transformers with a bounded memory, trained to imitate the model.
+
+  memattn convert-transformers FOLDER --control gated --slots 64 --output NEW
+
+FOLDER has a model of Llama's, Mistral's or Qwen2's shape, as safetensors or as GGUF, and its
+tokenizer. The weights are copied, and each layer gets the control. With --text, two trainings
+follow: attention transfer, in which each layer's attention learns the output of the model's for the
+same input, and distillation, in which low-rank updates of the projections learn the model's
+distribution of the next token. A command that was interrupted goes on when it is given again.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fairseq_memattn.cli.shared.causal_models import load_causal, read_tokens
+from fairseq_memattn.cli.shared.inputs import check_given, require_file
+from fairseq_memattn.cli.shared.options import Options
+from fairseq_memattn.cli.shared.outputs import say
+from fairseq_memattn.errors import LARGEST, MemAttnError
+from fairseq_memattn.files import read_json, write_json
+
+# What a training that goes on must have been started with.
+SETTINGS = """control slots window layers tokens_per_sample batch_size transfer_updates
+    distill_updates transfer_rate distill_rate rank seed""".split()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = Options(parser, __doc__)
+    add.file("folder", "folder with the model and its tokenizer", metavar="FOLDER")
+    add("--control", "control of the layers, or softmax (default: %(default)s)", default="window")
+    add.number("--slots", "memory slots of a head (default: %(default)s)", default=64)
+    add.number("--window", "of these, for the last tokens: --control local_global, ...")
+    add(
+        "--layers",
+        "the layers that get the control, from 0, such as 0-9,12; the others keep their attention "
+        "(default: all)",
+    )
+    add.file("--output", "new folder to write", required=True, metavar="FOLDER")
+    add.file("--text", "UTF-8 text to train on", nargs="+", default=[])
+    add.number("--transfer-updates", "of attention transfer (default: %(default)s)", default=0)
+    add.number("--distill-updates", "of distillation (default: %(default)s)", default=0)
+    add.number("--tokens-per-sample", "tokens of a block (default: %(default)s)", default=512)
+    add.number("--batch-size", "blocks of an update (default: %(default)s)", default=1)
+    add("--transfer-rate", "learning rate (default: %(default)s)", type=float, default=1e-3)
+    add("--distill-rate", "learning rate (default: %(default)s)", type=float, default=1e-3)
+    add.number("--rank", "of the low-rank updates (default: %(default)s)", default=16)
+    add.number("--save-every", "updates (default: %(default)s)", default=100)
+    add.number("--seed", "of new weights and batches (default: %(default)s)", default=1)
+    add("--device", "such as cpu or cuda (default: cuda if there is a GPU)")
+
+
+def run(args: argparse.Namespace) -> None:
+    check(args)
+    import torch
+
+    from fairseq_memattn.export.new_folder import check_new, new_folder
+    from fairseq_memattn.transformers.conversion import convert
+
+    check_new(args.output)
+    torch.manual_seed(args.seed)
+    teacher, tokenizer = load_causal(args.folder, args.device)
+    layers = layers_of(args.layers, teacher.config.num_hidden_layers)
+    student = convert(teacher, control_of(args), layers)
+    work = args.output.with_name(f"{args.output.name}.training")
+    if args.transfer_updates or args.distill_updates:
+        train(args, work, teacher, student, blocks(args, tokenizer))
+    with new_folder(args.output) as unfinished:
+        student.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+    shutil.rmtree(work, ignore_errors=True)
+    print(f"converted {len(layers)} of {teacher.config.num_hidden_layers} layers: {args.output}")
+
+
+def check(args: argparse.Namespace) -> None:
+    names = ("slots", "window", "tokens_per_sample", "batch_size", "rank", "save_every")
+    check_given(args, names, 1, LARGEST)
+    check_given(args, ("transfer_updates", "distill_updates"), 0, LARGEST)
+    for file in args.text:
+        require_file("--text", file)
+    if bool(args.text) != bool(args.transfer_updates or args.distill_updates):
+        raise ValueError("--text needs --transfer-updates or --distill-updates, and these need it")
+
+
+def control_of(args: argparse.Namespace) -> dict[str, Any] | str:
+    """The arguments of the layers' attention."""
+    if args.control == "softmax":
+        return "softmax"
+    given: dict[str, Any] = {"control": args.control, "slots": args.slots}
+    if args.window is not None:
+        given["local_window"] = args.window
+    if args.control == "local_global":  # the first tokens; by default they are spread
+        window = args.window or args.slots // 2
+        given["global_positions"] = list(range(args.slots - window))
+    return given
+
+
+def layers_of(text: str | None, count: int) -> list[int]:
+    """The numbers of ranges such as 0-9,12; all of `count` without a text."""
+    if text is None:
+        return list(range(count))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            raise ValueError(f"--layers must be numbers and ranges such as 0-9,12, but is {text}")
+        found.update(range(int(first), int(last or first) + 1))
+    return sorted(found)
+
+
+def blocks(args: argparse.Namespace, tokenizer: Any) -> list[dict[str, Any]]:
+    """The blocks of the text, of which the last may be left out."""
+    tokens = read_tokens(args.text, tokenizer)
+    size = args.tokens_per_sample
+    if len(tokens) < size:
+        raise MemAttnError(
+            f"--text has {len(tokens)} tokens, but --tokens-per-sample needs {size} of them"
+        )
+    whole = tokens[: len(tokens) // size * size].split(size)
+    say(f"{len(whole)} blocks of {size} tokens")
+    return [{"input_ids": block} for block in whole]
+
+
+def train(
+    args: argparse.Namespace, work: Path, teacher: Any, student: Any, rows: list[dict[str, Any]]
+) -> None:
+    """Trains the student, from where an earlier call with the same settings has ended."""
+    from fairseq_memattn.transformers import distillation
+
+    settings = {name: getattr(args, name, None) for name in SETTINGS}
+    settings |= {"folder": str(args.folder), "text": list(map(str, args.text))}
+    file = work / "settings.json"
+    if work.exists() and read_json(file) != settings:
+        raise MemAttnError(f"{file} has other settings; remove the folder {work} to begin again")
+    work.mkdir(exist_ok=True)
+    write_json(file, settings)
+    if args.transfer_updates:
+        stage = training_arguments(args, work / "transfer")
+        distillation.transfer(teacher, student, stage, rows)
+    if args.distill_updates:
+        stage = training_arguments(args, work / "distill")
+        distillation.distil(teacher, student, stage, rows, args.rank)
+
+
+def training_arguments(args: argparse.Namespace, folder: Path) -> Any:
+    """Those of a stage, by the name of its folder."""
+    from transformers import TrainingArguments
+
+    return TrainingArguments(
+        str(folder),
+        max_steps=getattr(args, f"{folder.name}_updates"),
+        learning_rate=getattr(args, f"{folder.name}_rate"),
+        per_device_train_batch_size=args.batch_size,
+        lr_scheduler_type="cosine",
+        warmup_steps=10,
+        logging_steps=10,
+        save_steps=args.save_every,
+        save_total_limit=1,
+        seed=args.seed,
+        use_cpu=str(args.device).startswith("cpu"),
+        remove_unused_columns=False,
+        report_to=[],
+    )

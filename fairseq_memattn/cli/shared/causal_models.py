@@ -1,0 +1,64 @@
+"""Loads causal language models of transformers, and their text as tokens."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_memattn.errors import MemAttnError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def gguf_of(folder: Path) -> dict[str, str]:
+    """The argument of `from_pretrained` for a folder whose model is a GGUF file.
+
+    Raises MemAttnError for a folder without a model.
+    """
+    if (folder / "config.json").is_file():
+        return {}
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) != 1:
+        raise MemAttnError(
+            f"{folder}: must have a config.json or one .gguf file, but has {len(files)} of these"
+        )
+    return {"gguf_file": files[0].name}
+
+
+def load_causal(folder: Path, device: str | None = None) -> tuple[Any, Any]:
+    """The model in float32, in evaluation mode, and its tokenizer.
+
+    Raises MemAttnError for a folder that transformers does not load.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import fairseq_memattn.transformers  # noqa: F401, which registers the models
+
+    given: Any = {**gguf_of(folder), "local_files_only": True}
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **given)
+    except (OSError, ValueError) as error:
+        raise MemAttnError(f"{folder}: {str(error).partition(chr(10))[0]}") from None
+    # transformers does not save a model that knows to be quantised; these weights are not.
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return model.to(device).eval(), tokenizer
+
+
+def read_tokens(files: Iterable[Path], tokenizer: Any) -> "Tensor":
+    """The tokens (N,) of texts, with the end symbol between two of them, if there is one."""
+    import torch
+
+    ids: list[int] = []
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise MemAttnError(f"{file}: not UTF-8 text: {error.reason}") from None
+        if ids and tokenizer.eos_token_id is not None:
+            ids.append(tokenizer.eos_token_id)
+        ids += tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+    return torch.tensor(ids)

