@@ -73,10 +73,32 @@ def mlp(control, k, v, x):
         yield phi @ k[:, : t + 1], phi @ v[:, : t + 1], torch.ones(H, M, dtype=torch.bool)
 
 
-def gated(control, k, v, x):
+def is_routed(control, logits):
+    """In the slots with the largest logits (S, h, M)."""
+    return logits >= logits.sort(dim=2, descending=True).values[:, :, control.top_k - 1, None]
+
+
+def routed(control, k, v, x):
+    """Equation 12, each token in its slots alone."""
+    logits = (x @ control.proj.weight.T).view(len(x), -1, M)
+    alpha = logits.exp() * is_routed(control, logits)
+    for t in range(k.shape[1]):
+        total = alpha[: t + 1].sum(0)
+        phi = (alpha[: t + 1] / total.where(total > 0, 1.0)).permute(1, 2, 0)
+        yield phi @ k[:, : t + 1], phi @ v[:, : t + 1], (total > 0).expand(H, M)
+
+
+def routed_gated(control, k, v, x):
+    """The recurrence of Raven."""
+    logits = (x @ control.router.weight.T).view(len(x), -1, M)
+    exponent = logits.sigmoid() * is_routed(control, logits)
+    return gated(control, k, v, x, exponent.unsqueeze(3))
+
+
+def gated(control, k, v, x, exponent=1.0):
     """The recurrence of gated slot attention."""
     gates = torch.sigmoid(x @ control.proj.weight.T.double() + control.proj.bias.double())
-    gates = gates.pow(1 / 16).view(len(x), -1, M, 1)
+    gates = gates.pow(1 / 16).view(len(x), -1, M, 1) ** exponent
     keys, values = torch.zeros(H, M, D).double(), torch.zeros(H, M, D).double()
     for t in range(k.shape[1]):
         keys = gates[t] * keys + (1 - gates[t]) * k[:, t, None]
@@ -186,6 +208,7 @@ def local_global(control, k, v, x):
 MEMORIES = (
     QUEUES
     | {"mlp": mlp, "gated": gated, "clustering": clustering, "local_global": local_global}
+    | {"routed": routed, "routed_gated": routed_gated}
     | {name: additive(name) for name in ADDITIVE}
 )
 # Of a whole sentence, where that is not the memory after the last token.

@@ -39,6 +39,8 @@ DESIGNS = {name: Design(name) for name in all_controls()} | {
     "local_mlp, no first": Design("local_mlp", dict(sink_tokens=0, slots=4)),
     "rfa": Design("rfa", dict(slots=4)),
     "rfa, gate": Design("rfa", dict(slots=4, rfa_gate=True)),
+    "routed, 1": Design("routed", dict(top_k=1)),
+    "routed_gated, 1": Design("routed_gated", dict(top_k=1, share_control=True)),
     "clustering, bits": Design("clustering", dict(cluster_bits=5)),
     "mlp, sigmoid": Design("mlp", dict(activation="sigmoid", bias=False)),
     "mlp, one control": Design("mlp", dict(share_control=True)),

@@ -45,6 +45,8 @@ CONTROLS = {
     "global": "--abc-stride 24",
     "local_global": "--abc-stride 24 --abc-local-window 3",
     "window": "",
+    "routed": "",
+    "routed_gated": "",
     "sinks": "",
     "local_mlp": "",
     "dilated": "--abc-stride 3",

@@ -48,9 +48,17 @@ class GatedControl(Control):
 
     def log_gate(self, tokens: Tokens, dropout: float = 0.0) -> Tensor:
         """log g (B, heads, S, M), in float32."""
-        logits = self.proj(tokens.x).unflatten(2, (self.heads, self.slots)).transpose(1, 2)
-        log_gate = drop_writes(logsigmoid(logits) / DAMPING, dropout, 0.0)
+        log_gate = drop_writes(self.gates(tokens.x), dropout, 0.0)
         return omit_padding(log_gate, tokens.key_padding_mask)
+
+    def gates(self, x: Tensor) -> Tensor:
+        """log g of x (B, S, E), whatever is padding."""
+        return logsigmoid(self.by_head(self.proj(x))) / DAMPING
+
+    def by_head(self, logits: Tensor) -> Tensor:
+        """(B, S, heads M) as (B, heads, S, M)."""
+        by_head: Tensor = logits.unflatten(2, (self.heads, self.slots))
+        return by_head.transpose(1, 2)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
