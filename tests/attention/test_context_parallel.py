@@ -86,7 +86,8 @@ def calls(all_bounds=PACKED, pads=PADS, controls=("plain", "relu", "spikes")):
         mask = padding(abc_cases.Case(T, pad, batch=3))
         for name in LAYERS:
             longer = {"max_positions": T} | ({"stride": 8} if name == "global" else {})
-            layer = layers.layer(name, "causal", torch.float64, **longer)
+            heads = "grouped" if pad == "left" else "equal"
+            layer = layers.layer(name, "causal", torch.float64, heads, **longer)
             (x,) = layers.inputs("causal", T)
             weights = {n.replace(".", "_"): p for n, p in layer.named_parameters()}
             found[f"{name} {pad}"] = partial(through_layer, layer, mask), Inputs(x=x, **weights)
