@@ -15,22 +15,28 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from fairseq_memattn.attention.nn import ABCAttention
+from fairseq_memattn.attention.nn import ABCAttention, Rotary
 
 
 class Block(nn.Module):
-    def __init__(self, size: int, heads: int, slots: int, control: str) -> None:
+    def __init__(
+        self, size: int, heads: int, slots: int, control: str, rotary: Rotary | None
+    ) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(size), nn.LayerNorm(size)
-        self.attention = ABCAttention(size, heads, slots=slots, control=control, causal=True)
+        self.attention = ABCAttention(
+            size, heads, slots=slots, control=control, causal=True, rotary=rotary
+        )
         self.mlp = nn.Sequential(nn.Linear(size, 4 * size), nn.GELU(), nn.Linear(4 * size, size))
 
     def forward(self, x: Tensor) -> Tensor:  # (B, T, E), all positions at once
         x = x + self.attention(self.norm1(x))
         return x + self.mlp(self.norm2(x))
 
-    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:  # further positions
-        update, state = self.attention.step(self.norm1(x), state)
+    def step(  # further positions
+        self, x: Tensor, state: Any, positions: Tensor | None
+    ) -> tuple[Tensor, Any]:
+        update, state = self.attention.step(self.norm1(x), state, positions=positions)
         x = x + update
         return x + self.mlp(self.norm2(x)), state
 
@@ -39,15 +45,24 @@ class LanguageModel(nn.Module):
     """Predicts the next byte. The layers take the controls in turn.
 
     A convolution over each byte and the ones before it gives the layers the order of the bytes.
+
+    rotary: rotary positions besides; None is the convolution alone
     """
 
     def __init__(
-        self, size: int, heads: int, layers: int, slots: int, controls: Sequence[str]
+        self,
+        size: int,
+        heads: int,
+        layers: int,
+        slots: int,
+        controls: Sequence[str],
+        rotary: Rotary | None = None,
     ) -> None:
         super().__init__()
+        self.rotary = rotary
         self.bytes, self.order = nn.Embedding(256, size), nn.Conv1d(size, size, kernel_size=8)
         self.blocks = nn.ModuleList(
-            Block(size, heads, slots, controls[n % len(controls)]) for n in range(layers)
+            Block(size, heads, slots, controls[n % len(controls)], rotary) for n in range(layers)
         )
         self.out = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, 256))
 
@@ -65,10 +80,14 @@ class LanguageModel(nn.Module):
 
     def step(self, text: Tensor, state: list[Any] | None = None) -> tuple[Tensor, list[Any]]:
         """As `forward`, for T >= 1 further bytes. state: of the bytes before, None at the start."""
-        before, *states = state or [text.new_zeros(len(text), 7), *[None] * len(self.blocks)]
-        x, after = self.embed(text, before), [torch.cat([before, text], dim=1)[:, -7:]]
+        start = [text.new_zeros(len(text), 7), text.new_zeros(1)]
+        before, read, *states = state or [*start, *[None] * len(self.blocks)]
+        after = [torch.cat([before, text], dim=1)[:, -7:], read + text.shape[1]]
+        x, positions = self.embed(text, before), None
+        if self.rotary is not None:
+            positions = read + torch.arange(text.shape[1])
         for block, state_of_block in zip(self.blocks, states, strict=True):
-            x, new_state = block.step(x, state_of_block)
+            x, new_state = block.step(x, state_of_block, positions)
             after.append(new_state)
         return self.out(x), after
 
@@ -134,7 +153,7 @@ def generate(
 
 def state_size(state: list[Any]) -> int:
     """How many numbers a state holds."""
-    before, *layers = state
+    before, _, *layers = state
     return before.numel() + sum(tensor.numel() for layer in layers for tensor in layer)
 
 
@@ -146,6 +165,7 @@ def parser() -> argparse.ArgumentParser:
     add("file", type=Path, help="the text file; its last tenth is for validation")
     add("--controls", nargs="+", default=["window", "mlp"], help="controls of the layers, in turn")
     add("--slots", type=int, default=32, help="memory slots of each head")
+    add("--rotary", action="store_true", help="rotary positions of queries and keys")
     add("--layers", type=int, default=4, help="number of layers")
     add("--size", type=int, default=128, help="size of the states")
     add("--heads", type=int, default=4, help="heads of each layer; must divide --size")
@@ -173,7 +193,8 @@ def run(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     text, valid, width = read(args.file, args.length)
     try:
-        model = LanguageModel(args.size, args.heads, args.layers, args.slots, args.controls)
+        sizes = (args.size, args.heads, args.layers, args.slots)
+        model = LanguageModel(*sizes, args.controls, Rotary() if args.rotary else None)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None
     before = width * validate(model, valid, args.length)

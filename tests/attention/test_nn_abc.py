@@ -352,6 +352,10 @@ PLACES = {"ops/common.py"}
         full("strided", "causal", "none", set()),
         full("local_global", "cross", "none", set()),
         full("linformer", "causal", "none", TWO_NUMBERS),
+        full("local_mlp", "causal", "none", TWO_NUMBERS),
+        full("local_mlp", "encoder", "left", PLACES),
+        full("sinks", "causal", "none", set()),
+        full("routed", "cross", "left", set()),
     ],
 )
 def test_compile(name, kind, pad, broken_in):

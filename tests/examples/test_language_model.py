@@ -8,6 +8,7 @@ import torch
 
 from examples import language_model
 from examples.language_model import LanguageModel, generate, loss_of, state_size, train, validate
+from fairseq_memattn.attention.nn import Rotary
 
 
 @pytest.fixture
@@ -29,8 +30,11 @@ def test_the_loss_falls(model: LanguageModel, text: torch.Tensor) -> None:
     assert validate(model, text[-500:], 32) < before - 2
 
 
-def test_steps_equal_the_parallel_forward_pass(model: LanguageModel, text: torch.Tensor) -> None:
-    model, text = model.double(), text[None, :120]
+@pytest.mark.parametrize("rotary", [None, Rotary()])
+def test_steps_equal_the_parallel_forward_pass(rotary: Rotary | None, text: torch.Tensor) -> None:
+    torch.manual_seed(1)
+    model = LanguageModel(32, 2, 2, 8, ["local_mlp", "mlp"], rotary).double()
+    text = text[None, :120]
     logits, state = model.step(text[:, :20])  # the prompt at once
     steps = [logits]
     for position in range(20, text.shape[1]):
