@@ -212,15 +212,17 @@ class Packing(NamedTuple):
     """Which tokens are real, and how they get to the front of their rows.
 
     real: (B, 1, T, 1), after packing; order: (B, T), None where all rows stay as they are
+    is_padded: whether some may not be real
     """
 
     real: Tensor
     order: Tensor | None
+    is_padded: bool = True
 
     @classmethod
     def of(cls, k: Tensor, key_padding_mask: Tensor | None) -> "Packing":
         if key_padding_mask is None:
-            return cls(k.new_ones(k.shape[0], 1, k.shape[2], 1, dtype=torch.bool), None)
+            return cls(k.new_ones(k.shape[0], 1, k.shape[2], 1, dtype=torch.bool), None, False)
         real = ~key_padding_mask[:, None, :, None]
         # An exported graph is for masks of one token too, which have no part before the last.
         if not torch.compiler.is_exporting() and not possibly_any(
@@ -235,7 +237,8 @@ class Packing(NamedTuple):
 
     def unpack(self, out: Tensor) -> Tensor:
         """Zeros at padding, and every row in its own order again."""
-        out = out.masked_fill(~self.real, 0.0)
+        if self.is_padded:
+            out = out.masked_fill(~self.real, 0.0)
         return out if self.order is None else take(out, self.order.argsort(dim=1))
 
 

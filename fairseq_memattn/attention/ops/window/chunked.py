@@ -59,7 +59,7 @@ class Window:
 
     def pushed(self, tokens: Tensor) -> Tensor:
         """The number of these tokens that entered the queue."""
-        return -(-tokens // self.stride)
+        return tokens if self.stride == 1 else -(-tokens // self.stride)
 
 
 class WindowState(NamedTuple):
