@@ -1,6 +1,7 @@
 """Rotary positions (Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding")."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -69,6 +70,14 @@ class Rotary:
             exponents = torch.arange(pairs, dtype=dtype, device=device) / pairs
             frequencies = 1.0 / self.base**exponents
         else:
-            frequencies = torch.tensor(self.frequencies, dtype=dtype, device=device)
+            # A trace must not keep its tensors.
+            make = _table.__wrapped__ if torch.compiler.is_compiling() else _table
+            frequencies = make(self.frequencies, dtype, device)
         angles = (positions.to(dtype).unsqueeze(-1) * frequencies).unsqueeze(-3)
         return Rotation(angles.cos(), angles.sin(), positions, self)
+
+
+@cache
+def _table(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers on a device, which is waited for at the first call alone."""
+    return torch.tensor(numbers, dtype=dtype, device=device)
