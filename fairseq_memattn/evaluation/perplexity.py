@@ -100,6 +100,58 @@ def stream_scores(
     return [row[: len(stream)] for row, stream in zip(together, streams, strict=True)]
 
 
+@torch.no_grad()
+def causal_block_losses(
+    model: Any, tokens: Tensor, *, size: int, window: int, progress: Callable[[int], object]
+) -> tuple["LossByPosition", int]:
+    """The losses of a causal model of transformers, in blocks that it reads one by one.
+
+    Returns the number of tokens that it reads, too.
+
+    tokens: (N,); size: of a block, whose first `window` tokens were predicted in the block before
+    progress: called with the new tokens of a block
+
+    The first token that a block reads has no context and is not predicted.
+    """
+    losses, bound, read = LossByPosition(), max(window, 1), 0
+    for start in range(0, max(len(tokens) - window, 1), size - window):
+        block = tokens[start : start + size]
+        logits = model(block[None].to(model.device)).logits[0, :-1]
+        first = 1 if start == 0 else bound
+        if len(block) > first:
+            _add_losses(losses, logits[first - 1 :], block[first:], first)
+        progress(len(block) - (window if start else 0))
+        read += len(block)
+    return losses, read
+
+
+@torch.no_grad()
+def causal_stream_losses(
+    model: Any, tokens: Tensor, *, size: int, progress: Callable[[int], object]
+) -> tuple["LossByPosition", int]:
+    """The losses of all tokens (N,) but the first, each given all tokens before it.
+
+    size: the number of tokens that are read at a time, which changes the speed alone
+
+    Returns the number of tokens that the model reads, too.
+    """
+    losses, cache = LossByPosition(), None
+    for start in range(0, len(tokens) - 1, size):
+        targets = tokens[start + 1 : start + 1 + size]
+        given = tokens[start : start + len(targets)]
+        out = model(given[None].to(model.device), past_key_values=cache, use_cache=True)
+        cache = out.get("past_key_values", out.get("cache"))
+        _add_losses(losses, out.logits[0], targets, start + 1)
+        progress(len(targets))
+    return losses, len(tokens) - 1
+
+
+def _add_losses(losses: "LossByPosition", logits: Tensor, targets: Tensor, first: int) -> None:
+    """first: the number of tokens before the first target"""
+    found = F.cross_entropy(logits.float(), targets.to(logits.device), reduction="none")
+    losses.add(torch.arange(len(targets)) + first, found.double() / math.log(2))
+
+
 FIRST = 64  # positions of the first range; the next ones double: 64 to 127, 128 to 255, ...
 
 

@@ -1,5 +1,7 @@
 """Pretrained decoders with a bounded memory: weights, trainings, and models that are refused."""
 
+import json
+import math
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -186,6 +188,39 @@ def test_the_command_trains_and_goes_on(folder, tmp_path, monkeypatch, capsys):
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "parts").state_dict()
     assert_close(dict(found), dict(weights))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]
+
+
+@torch.no_grad()
+def test_perplexity(folder, tmp_path):
+    """Of blocks and of a stream, against the losses of whole sequences."""
+    assert main(command(folder, tmp_path / "new", "--slots", "6", "--layers", "1")) == 0
+    ways = [
+        "--context-window",
+        "0",
+        "7",
+        "--stateful",
+        "--tokens-per-sample",
+        "30",
+        "--by-position",
+    ]
+    path, text = str(tmp_path / "new"), str(folder / "text")
+    argv = ["perplexity", text, "--path", path, "--cpu", *ways, "--json", str(tmp_path / "json")]
+    assert main(argv) == 0
+    rows = json.loads((tmp_path / "json").read_text())
+    model = AutoModelForCausalLM.from_pretrained(path)
+    ids = torch.tensor([int(word) + 1 for word in Path(text).read_text().split()])
+
+    def losses(ids, start):
+        log_probs = model(ids[None]).logits[0, :-1].log_softmax(-1)
+        return -log_probs.gather(1, ids[1:, None])[start - 1 :] / math.log(2)
+
+    blocks = torch.cat([losses(block, 1) for block in ids.split(30)])
+    overlapping = [losses(ids[at : at + 30], 7 if at else 1) for at in range(0, 393, 23)]
+    found = [blocks, torch.cat(overlapping), losses(ids, 1)]
+    for row, expected in zip(rows, found, strict=True):
+        assert row["loss"] == pytest.approx(expected.mean().item(), abs=1e-4)
+        assert sum(part["tokens"] for part in row["by_position"]) == len(expected)
+    assert [row["read"] for row in rows] == [400, 400 + 7 * 17, 399]
 
 
 @pytest.mark.full

@@ -8,17 +8,19 @@ Three ways to use the text before a block:
   --stateful             keep the memory from block to block, so that each token is predicted from
                          all of the text before it; this needs a bounded memory
 
-One of --context-window and --stateful is required.
+One of --context-window and --stateful is required. With a folder of a causal model of transformers
+for --path, the data are a file of text, and fairseq is not needed.
 """
 
 import argparse
 import time
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairseq_memattn.cli.shared.inputs import check_given, refuse_unused
+from fairseq_memattn.cli.shared.inputs import check_given, refuse_unused, require_file
 from fairseq_memattn.cli.shared.models import (
     LANGUAGE_MODEL,
     check_paths,
@@ -32,6 +34,7 @@ from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.errors import LARGEST
 from fairseq_memattn.evaluation.tables import table
 from fairseq_memattn.files import write_json
+from fairseq_memattn.host.installation import require_fairseq
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,16 +42,22 @@ if TYPE_CHECKING:
     from fairseq_memattn.evaluation.perplexity import LossByPosition
 
 MAX_TOKENS = 4096
+BLOCK = 512
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = Options(parser, __doc__)
-    add("data", "folder made by fairseq-preprocess")
-    add("--path", "checkpoint of a language model", required=True)
+    add("data", "folder made by fairseq-preprocess, or a file of UTF-8 text")
+    add(
+        "--path",
+        "checkpoint, or folder of a model of transformers",
+        required=True,
+    )
     add("--subset", "default: %(default)s", default="test")
     add.number(
         "--tokens-per-sample",
-        "number of tokens of a block, including its context (default: that of the training)",
+        "number of tokens of a block, including its context (default: that of the training; of "
+        f"a model of transformers {BLOCK})",
     )
     add.number(
         "--context-window",
@@ -114,7 +123,16 @@ def check(args: argparse.Namespace) -> None:
         given = argparse.Namespace(positions=args.positions != "continue", documents=args.documents)
         refuse_unused(given, ("positions", "documents"), "needs --stateful")
     check_outputs({"--json": args.json}, [*folders(args.data), *checkpoints(args.path)])
-    check_paths(args.data, args.path, one_model=True, one_folder=True)
+    if Path(args.path).is_dir():
+        require_file("the text", Path(args.data))
+        given = argparse.Namespace(
+            positions=args.positions != "continue",
+            documents=args.documents,
+            max_tokens=args.max_tokens,
+        )
+        refuse_unused(given, vars(given), "is for a checkpoint, but --path is a folder")
+    else:
+        check_paths(args.data, args.path, one_model=True, one_folder=True)
 
 
 def check_sizes(args: argparse.Namespace) -> None:
@@ -133,9 +151,54 @@ def check_sizes(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    is_folder = Path(args.path).is_dir()
+    if not is_folder:
+        require_fairseq("the command with a checkpoint")
     check(args)
+    rows = of_transformers(args) if is_folder else of_fairseq(args)
+    if args.json:
+        write_json(args.json, [row._asdict() for row in rows])
+    print(table([["", "perplexity", "loss (base 2)", "tokens read", "seconds"], *map(shown, rows)]))
+    if args.by_position:
+        print(f"\n{table(positions_table(rows))}")
+
+
+def of_transformers(args: argparse.Namespace) -> list[Row]:
+    """The results of a model in transformers' format."""
+    from tqdm import tqdm
+
+    from fairseq_memattn.cli.shared.causal_models import load_causal, read_tokens
+    from fairseq_memattn.evaluation.perplexity import causal_block_losses, causal_stream_losses
+
+    model, tokenizer = load_causal(Path(args.path), "cpu" if args.cpu else None)
+    tokens = read_tokens([Path(args.data)], tokenizer)
+    if len(tokens) < 2:
+        raise ValueError(f"{args.data}: has fewer than two tokens")
+    args.tokens_per_sample = args.tokens_per_sample or BLOCK
+    check_sizes(args)
+    ways: dict[str, Any] = {
+        f"context {window}": partial(causal_block_losses, window=window)
+        for window in args.context_window
+    }
+    if args.stateful:
+        ways["stateful"] = causal_stream_losses
+    rows = []
+    for way, losses_of in ways.items():
+        start = time.perf_counter()
+        with tqdm(total=len(tokens), desc=way, disable=None, unit="token", leave=False) as bar:
+            size = args.tokens_per_sample
+            losses, read = losses_of(model, tokens, size=size, progress=bar.update)
+        rows.append(result(way, losses, read, start))
+    return rows
+
+
+def of_fairseq(args: argparse.Namespace) -> list[Row]:
+    """The results of a checkpoint."""
     import torch
 
+    import fairseq_memattn
+
+    fairseq_memattn.register()
     state, task = open_checkpoint(args.path, args.data, kind=LANGUAGE_MODEL)
     if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
         raise ValueError(f"--path {args.path}: not a language model")
@@ -150,11 +213,7 @@ def run(args: argparse.Namespace) -> None:
     rows = [in_blocks(args, model, task, window) for window in args.context_window]
     if args.stateful:
         rows.append(as_stream(args, model, task, streams))
-    if args.json:
-        write_json(args.json, [row._asdict() for row in rows])
-    print(table([["", "perplexity", "loss (base 2)", "tokens read", "seconds"], *map(shown, rows)]))
-    if args.by_position:
-        print(f"\n{table(positions_table(rows))}")
+    return rows
 
 
 def result(way: str, losses: "LossByPosition", read: int, start: float) -> Row:
