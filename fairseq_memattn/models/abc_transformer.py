@@ -23,6 +23,7 @@ from fairseq_memattn.models.abc_config import (
     resolve_control,
     set_defaults,
 )
+from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder, ABCTransformerEncoder
 from fairseq_memattn.modules.document_memory import DocumentMemoryDecoder
 from fairseq_memattn.modules.low_rank import add_updates
@@ -47,6 +48,12 @@ class ABCDecoding(TransformerModel):
     def max_positions(self) -> tuple[int, int]:
         source = self.decoder.max_source_positions(self.encoder.max_positions())
         return source, self.decoder.max_positions()
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """fairseq's hook: the hypotheses of a sentence share the memory of their source."""
+        for module in self.decoder.modules():
+            if isinstance(module, ABCAttention):
+                module.set_beam_size(beam_size)
 
 
 class ABCTransformer(ABCDecoding):

@@ -15,7 +15,12 @@ from fairseq_memattn.attention.nn.low_rank import merge_updates
 from fairseq_memattn.attention.ops.carry import merge
 from fairseq_memattn.attention.ops.common import MemoryState, is_immediate
 from fairseq_memattn.modules.dropout import keep_dropout
-from fairseq_memattn.modules.incremental import IncrementalState, is_identity
+from fairseq_memattn.modules.incremental import (
+    IncrementalState,
+    all_copies,
+    equal_in_groups,
+    is_identity,
+)
 from fairseq_memattn.modules.layout import batch_first, time_first
 from fairseq_memattn.modules.low_rank import fit_updates
 
@@ -34,23 +39,29 @@ class CrossMemory(NamedTuple):
     copies: int
     phi: Tensor | None
 
-    def reorder(self, new_order: Tensor) -> "CrossMemory":
-        """new_order: (B' copies,), the indices of the hypotheses that beam search keeps
+    def sentences(self, new_order: Tensor) -> tuple[Tensor | None, int]:
+        """The sentences that beam search keeps, None if that is all of them, and their copies.
+
+        new_order: (B' copies,), the indices of the hypotheses
 
         Where the hypotheses of a sentence are not adjacent any more, each gets a memory of its own.
         A GPU is not waited for to know it: it asserts that they are, as fairseq's beam search keeps
         them.
         """
-        sentences = new_order.div(self.copies, rounding_mode="floor")
         copies = self.copies
+        if is_identity(new_order, len(self.state[0]) * copies, copies):
+            return None, copies
+        sentences = new_order.div(copies, rounding_mode="floor")
         if len(new_order) % copies or not _stay_adjacent(sentences, copies):
             copies = 1
-        sentences = sentences[::copies]
-        state, phi = self.state, self.phi
-        if not is_identity(sentences, len(state[0])):
-            state = state.reorder(sentences)
-            phi = None if phi is None else phi.index_select(0, sentences)
-        return CrossMemory(state, copies, phi)
+        return sentences[::copies], copies
+
+    def reorder(self, sentences: Tensor | None, copies: int) -> "CrossMemory":
+        """The memory of these `sentences`."""
+        if sentences is None:
+            return self._replace(copies=copies)
+        phi = None if self.phi is None else self.phi.index_select(0, sentences)
+        return CrossMemory(self.state.reorder(sentences), copies, phi)
 
     def after(self, carried: MemoryState) -> "CrossMemory":
         """The memory of the sentences before too. carried: of B copies rows"""
@@ -130,11 +141,12 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         None, because computing them has the cost of softmax attention.
         """
         weights = None
-        x = batch_first(query).contiguous()
+        x = batch_first(query)
         drops = self.drop_rate > 0 and not self.training
         if static_kv and incremental_state is not None and not drops:
-            heads, weights = self._read_source(x, key, key_padding_mask, incremental_state)
-        elif self.causal and incremental_state is not None and drops:
+            out, weights = self._read_source(x, key, key_padding_mask, incremental_state)
+            return time_first(out), weights if need_head_weights else None
+        if self.causal and incremental_state is not None and drops:
             heads = self._attend_anew(x, key_padding_mask, incremental_state)
         elif self.causal and incremental_state is not None:
             state = self.get_incremental_state(incremental_state, "memory")
@@ -180,7 +192,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
 
     def _source(self, key: Tensor) -> Tensor:
         """The source, batch first."""
-        return self._once("source", key, lambda: batch_first(key).contiguous())
+        return self._once("source", key, lambda: batch_first(key))
 
     def _once(self, name: str, source: Tensor, make: Callable[[], T]) -> T:
         """The result of `make`, which is called once for all layers of a forward pass."""
@@ -194,7 +206,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         key_padding_mask: Tensor | None,
         incremental_state: IncrementalState,
     ) -> tuple[Tensor, Tensor | None]:
-        """Cross attention in incremental decoding. The first step writes the source's memory."""
+        """Cross attention (B, T, E) in incremental decoding; the first step writes the memory."""
         memory = self.get_incremental_state(incremental_state, "source")
         if memory is None:
             memory = self._write_source(self._source(key), key_padding_mask)
@@ -203,18 +215,14 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
                 memory = memory.after(carried)
                 self.set_incremental_state(incremental_state, "carried", None)
             self.set_incremental_state(incremental_state, "source", memory)
-        q = self.queries(x)
-        batch, heads, length, width = q.shape
-        # The hypotheses of a sentence share its memory: (B copies, H, T, D) to (B, H, copies T, D).
-        q = q.unflatten(0, (-1, memory.copies)).transpose(1, 2).flatten(2, 3)
-        out = self.control.read(q, memory.state)
-        weights = None
-        if memory.phi is not None:
-            weights = self.control.weights(q, memory.state) @ memory.phi.transpose(2, 3)
-            weights = weights.unflatten(2, (memory.copies, length)).transpose(1, 2).flatten(0, 1)
-            weights = weights.transpose(0, 1)
-        out = out.unflatten(2, (memory.copies, length)).transpose(1, 2)
-        return out.reshape(batch, heads, length, width), weights
+        # The hypotheses of a sentence share its memory, and are read as its positions.
+        q = self.queries(x.reshape(-1, memory.copies * x.shape[1], x.shape[2]))
+        out = self.join(self.control.read(q, memory.state)).view_as(x)
+        if memory.phi is None:
+            return out, None
+        weights = self.control.weights(q, memory.state) @ memory.phi.transpose(2, 3)
+        weights = weights.unflatten(2, (memory.copies, -1)).permute(1, 0, 2, 3, 4)
+        return out, weights.flatten(1, 2)
 
     def _write_source(self, source: Tensor, key_padding_mask: Tensor | None) -> CrossMemory:
         """The memory of the source. Beam search repeats each sentence; it is written only once.
@@ -222,7 +230,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         Whether it does is read from the device, once for all layers at the first step.
         """
         beam = self.beam_size
-        copies = beam if self._once("copies", source, lambda: _all_copies(source, beam)) else 1
+        copies = beam if self._once("copies", source, lambda: all_copies(source, beam)) else 1
         if copies > 1:
             source = self._once("sentences", source, lambda: source[::copies])
             if key_padding_mask is not None:
@@ -239,11 +247,14 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
     ) -> IncrementalState:
         """fairseq's hook: selects the states of the hypotheses that survived a beam step."""
         state = self.get_incremental_state(incremental_state, "memory")
-        if state is not None and not is_identity(new_order, len(state[0])):
+        if state is not None and not self._once(
+            "identity", new_order, lambda: is_identity(new_order, len(state[0]))
+        ):
             self.set_incremental_state(incremental_state, "memory", state.reorder(new_order))
         source = self.get_incremental_state(incremental_state, "source")
         if source is not None:
-            self.set_incremental_state(incremental_state, "source", source.reorder(new_order))
+            kept = self._once("kept", new_order, lambda: source.sentences(new_order))
+            self.set_incremental_state(incremental_state, "source", source.reorder(*kept))
         return incremental_state
 
     def set_beam_size(self, beam_size: int) -> None:
@@ -266,22 +277,10 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         return {}
 
 
-def _all_copies(x: Tensor, copies: int) -> bool:
-    """Whether the rows of x are groups of `copies` adjacent equal rows."""
-    if copies == 1 or len(x) % copies:
-        return copies == 1
-    return bool(_equal_in_groups(x, copies))
-
-
 def _stay_adjacent(sentences: Tensor, copies: int) -> bool:
-    """Whether `_all_copies`, or on a GPU an assertion that it is so. copies divides the rows."""
+    """Whether `all_copies`, or on a GPU an assertion that it is so. copies divides the rows."""
     if is_immediate(sentences):
-        return _all_copies(sentences, copies)
+        return all_copies(sentences, copies)
     message = "the hypotheses of a sentence must be adjacent rows"
-    torch._assert_async(_equal_in_groups(sentences, copies), message)
+    torch._assert_async(equal_in_groups(sentences, copies), message)
     return True
-
-
-def _equal_in_groups(x: Tensor, copies: int) -> Tensor:
-    groups = x.unflatten(0, (-1, copies))
-    return (groups == groups[:, :1]).all()

@@ -1,7 +1,7 @@
 """fairseq's transformer encoder and decoder with bounded memories instead of softmax attention."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -22,12 +22,12 @@ from fairseq_memattn.attention.nn.control_pool import (
     LayerControl,
     insert_pools,
 )
-from fairseq_memattn.attention.ops.common import possibly_any
+from fairseq_memattn.attention.ops.common import is_immediate, possibly_any
 from fairseq_memattn.attention.step_graph import StepGraph, wants_graphs
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
-from fairseq_memattn.modules.incremental import is_identity
+from fairseq_memattn.modules.incremental import IncrementalState, all_copies, is_identity
 from fairseq_memattn.modules.layer_attention import BY_FLAGS, LayerAttention, attention_of_layers
 from fairseq_memattn.networks.positions import sinusoids
 
@@ -124,12 +124,22 @@ class ABCTransformerEncoder(TransformerEncoderBase):
         positions: int = super().max_positions()
         return positions if self.controls is None else self.controls.limit(positions)
 
-    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> Any:
-        """fairseq's hook for beam search. If the order does not change, nothing is copied."""
-        states = encoder_out["encoder_out"]
-        if states and is_identity(new_order, states[0].shape[1]):
+    def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> Any:
+        """fairseq's hook for beam search. While it keeps all sentences, nothing is copied.
+
+        `copies` of an output is the number of hypotheses of a sentence, which are adjacent rows.
+        """
+        states, copies = encoder_out["encoder_out"], encoder_out.get("copies", 1)
+        if not states or not is_immediate(new_order):
+            return super().reorder_encoder_out(encoder_out, new_order)
+        rows = states[0].shape[1]
+        if is_identity(new_order, rows, copies):
             return encoder_out
-        return super().reorder_encoder_out(encoder_out, new_order)
+        sentences = new_order // copies
+        if copies == 1:
+            copies = max(1, len(new_order) // rows)
+        reordered = super().reorder_encoder_out(encoder_out, new_order)
+        return reordered | {"copies": copies if all_copies(sentences, copies) else 1}
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         check_dictionary(self, state_dict, name)
@@ -194,6 +204,19 @@ class ABCTransformerDecoder(TransformerDecoderBase):
                 alignment_layer,
                 alignment_heads,
             )
+
+    def reorder_incremental_state_scripting(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """fairseq's hook, in which the layers share what they ask of a new order."""
+        with ExitStack() as passes:
+            for pool in (self.causal_controls, self.cross_controls):
+                if pool is not None:
+                    passes.enter_context(pool.forward_pass())
+            for layer in self.layers:
+                for name in ("self_attn", "encoder_attn"):
+                    if (attention := getattr(layer, name, None)) is not None:
+                        attention.reorder_incremental_state(incremental_state, new_order)
 
     @contextmanager
     def positions_from(self, start: int) -> Iterator[None]:

@@ -7,7 +7,7 @@ import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.ops.common import possibly_any
+from fairseq_memattn.attention.ops.common import is_immediate
 
 IncrementalState = dict[str, Any]
 
@@ -30,9 +30,26 @@ class IncrementalModule(FairseqIncrementalState, nn.Module):
         return incremental_state
 
 
-def is_identity(order: Tensor, size: int) -> bool:
+def is_identity(order: Tensor, size: int, copies: int = 1) -> bool:
     """Whether a new order keeps a batch of this size as it is, as greedy search mostly does.
+
+    copies: the number of equal adjacent rows, which may change places
 
     A GPU, where a copy takes less time than waiting for the answer, is not asked.
     """
-    return len(order) == size and not possibly_any(order != torch.arange(size, device=order.device))
+    if len(order) != size or not is_immediate(order):
+        return False
+    rows = torch.arange(size)
+    return torch.equal(order, rows) if copies == 1 else torch.equal(order // copies, rows // copies)
+
+
+def all_copies(x: Tensor, copies: int) -> bool:
+    """Whether the rows of x are groups of `copies` adjacent equal rows."""
+    if copies == 1 or len(x) % copies:
+        return copies == 1
+    return bool(equal_in_groups(x, copies))
+
+
+def equal_in_groups(x: Tensor, copies: int) -> Tensor:
+    groups = x.unflatten(0, (-1, copies))
+    return (groups == groups[:, :1]).all()

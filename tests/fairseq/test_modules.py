@@ -10,6 +10,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer_lm import base_lm_architecture
+from fairseq.sequence_generator import SequenceGenerator
 from full import full
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION, Sizes, make_control
@@ -288,6 +289,27 @@ def test_cross_memory_is_written_once_a_sentence(options):
     torch.testing.assert_close(
         steps, model.decoder(tokens, encoder_out=repeated)[0], rtol=1e-4, atol=1e-5
     )
+
+
+def test_reordered_sources_of_hypotheses():
+    """Nothing is copied while all sentences stay; a sentence that ends takes its copies along."""
+    model = translator()
+    one = encode(model, source())
+    each = torch.arange(3).repeat_interleave(2)
+    repeated = model.encoder.reorder_encoder_out(one, each)
+    assert model.encoder.reorder_encoder_out(repeated, torch.tensor([1, 0, 2, 2, 5, 4])) is repeated
+    fewer = model.encoder.reorder_encoder_out(repeated, torch.tensor([1, 0, 4, 4]))
+    assert model.encoder.reorder_encoder_out(fewer, torch.tensor([1, 1, 3, 2])) is fewer
+    mixed = model.encoder.reorder_encoder_out(fewer, torch.tensor([2, 1, 3, 0]))
+    for out, rows in ((repeated, each), (fewer, [0, 0, 2, 2]), (mixed, [2, 0, 2, 0])):
+        expected = one["encoder_out"][0][:, rows]
+        torch.testing.assert_close(out["encoder_out"][0], expected, rtol=0, atol=0)
+
+
+def test_the_generator_announces_its_beam():
+    model = translator()
+    SequenceGenerator([model], model.decoder.dictionary, beam_size=3)
+    assert {module.beam_size for module in attentions(model, "encoder_attn")} == {3}
 
 
 def test_different_sentences_are_not_taken_for_copies():

@@ -150,10 +150,10 @@ def test_hypotheses_of_a_sentence_stay_adjacent(monkeypatch):
     memory = torch.arange(3.0)[:, None, None, None]
     state = CrossMemory(MemoryState(memory, memory, memory[..., 0]), copies=2, phi=None)
     order = torch.tensor([3, 2, 5, 5])
-    expected = state.reorder(order)
+    expected = state.reorder(*state.sentences(order))
     monkeypatch.setattr(common, "IMMEDIATE", set())
-    actual = state.reorder(order)
+    actual = state.reorder(*state.sentences(order))
     assert (actual.copies, actual.state.keys.flatten().tolist()) == (2, [1, 2])
     assert_close(actual.state, expected.state)
     with pytest.raises(RuntimeError, match="hypotheses of a sentence must be adjacent"):
-        state.reorder(torch.tensor([3, 1, 5, 5]))
+        state.sentences(torch.tensor([3, 1, 5, 5]))

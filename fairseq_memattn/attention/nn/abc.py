@@ -15,7 +15,7 @@ from fairseq_memattn.attention.controls.base import Control, NormalisedControl, 
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class, make_control
 from fairseq_memattn.attention.nn.control_pool import LayerControl
-from fairseq_memattn.attention.nn.dropout import AttentionDropout
+from fairseq_memattn.attention.nn.dropout import AttentionDropout, project
 from fairseq_memattn.attention.ops.checks import (
     check_batch,
     check_dropout,
@@ -394,7 +394,9 @@ class ABCAttention(AttentionDropout):
         memory = self.write_tokens(source)
         if memory is not None:
             return memory
-        return self.control.write(self.keys(source.x), self.split(self.v_proj(source.x)), source)
+        return self.control.write(
+            self.keys(source.x), self.split(project(self.v_proj, source.x)), source
+        )
 
     def write_tokens(self, source: Tokens, dropout: float = 0.0) -> MemoryState | None:
         """The memory of keys and values that are projected after the tokens are written.
@@ -438,19 +440,19 @@ class ABCAttention(AttentionDropout):
         self, x: Tensor, source: Tensor, rotation: Rotation | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q (B, H, T, D), k and v (B, G, S, D)."""
-        q, k, v = self.queries(x), self.keys(source), self.split(self.v_proj(source))
+        q, k, v = self.queries(x), self.keys(source), self.split(project(self.v_proj, source))
         if rotation is None or self.control.rotates:
             return q, k, v
         return rotation.turn(q), rotation.turn(k), v
 
     def queries(self, x: Tensor) -> Tensor:
         """(B, H, T, D), without rotation."""
-        q = self.split(self.q_proj(x))
+        q = self.split(project(self.q_proj, x))
         return q if self.q_norm is None else self.q_norm(q)
 
     def keys(self, source: Tensor) -> Tensor:
         """(B, G, S, D), without rotation."""
-        k = self.split(self.k_proj(source))
+        k = self.split(project(self.k_proj, source))
         return k if self.k_norm is None else self.k_norm(k)
 
     def split(self, x: Tensor) -> Tensor:
