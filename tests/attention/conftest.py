@@ -6,6 +6,7 @@ import torch
 
 from fairseq_memattn.attention import use_backend
 from fairseq_memattn.attention.ops.abc import chunked as causal
+from fairseq_memattn.attention.ops.abc import short
 
 # Read when kernels are imported: without a GPU, Triton runs them on the CPU, slowly.
 if not torch.cuda.is_available():
@@ -35,13 +36,21 @@ def gpu_or_interpreter(device):
 
 
 @pytest.fixture
-def stable_form(monkeypatch):
+def in_chunks(monkeypatch):
+    """As if no sequence were short: the causal form carries a memory."""
+    monkeypatch.setattr(short, "fits", lambda q, k: False)
+
+
+@pytest.fixture
+def stable_form(monkeypatch, in_chunks):
     """As if no write weights could be factored: the causal form computes them pair by pair."""
     monkeypatch.setattr(causal, "_factor", lambda log_alpha, log_mass: None)
 
 
-@pytest.fixture(params=["factored", "stable"])
-def both_forms(request):
-    """Runs a test by the factored causal form (where it can be held) and by the stable one."""
+@pytest.fixture(params=["short", "factored", "stable"])
+def causal_form(request):
+    """Runs a test by a causal form: of short sequences, factored (where it holds) or stable."""
+    if request.param == "factored":
+        request.getfixturevalue("in_chunks")
     if request.param == "stable":
         request.getfixturevalue("stable_form")

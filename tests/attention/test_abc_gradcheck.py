@@ -52,13 +52,13 @@ def memory(case, device):
 
 
 @pairwise(
-    indirect=["both_forms"],
+    indirect=["causal_form"],
     length=[1, 2, 5],
     control=["plain", "relu"],
     shared=[False, True],
-    both_forms=BOTH,
+    causal_form=BOTH,
 )
-def test_step_through_the_state(length, control, shared, both_forms, device):
+def test_step_through_the_state(length, control, shared, causal_form, device):
     case = small(length, control, shared)
 
     def step(q, k, v, log_alpha, *state):
@@ -68,8 +68,8 @@ def test_step_through_the_state(length, control, shared, both_forms, device):
     check(step, case, device, *memory(case.replace(control="plain"), device))
 
 
-@pairwise(indirect=["both_forms"], shared=[False, True], both_forms=BOTH)
-def test_pieces_in_a_row(shared, both_forms, device):
+@pairwise(indirect=["causal_form"], shared=[False, True], causal_form=BOTH)
+def test_pieces_in_a_row(shared, causal_form, device):
     """Truncated back-propagation is the caller's choice: the state carries gradients."""
     check(lambda *x: in_pieces(abc_step, x, [2, 1, 1])[0], small(4, "plain", shared), device)
 

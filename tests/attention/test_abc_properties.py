@@ -10,10 +10,11 @@ from torch.testing import assert_close
 from fairseq_memattn.attention import abc_attention, abc_step, abc_write
 
 # The factored form and the stable one are two ways to compute what is causal.
-CAUSAL = [(name, both) for name in CAUSAL_FORMS for both in ("factored", "stable")]
-any_causal_form = pytest.mark.parametrize("name, both_forms", CAUSAL, indirect=["both_forms"])
+CAUSAL = [(name, form) for name in CAUSAL_FORMS for form in ("factored", "stable")]
+CAUSAL.append(("causal", "short"))
+any_causal_form = pytest.mark.parametrize("name, causal_form", CAUSAL, indirect=["causal_form"])
 every_form = pytest.mark.parametrize(
-    "name, both_forms", [("full", "factored"), *CAUSAL], indirect=["both_forms"]
+    "name, causal_form", [("full", "factored"), *CAUSAL], indirect=["causal_form"]
 )
 
 
@@ -35,7 +36,7 @@ def one_slot_a_token(length, device):
 
 
 @every_form
-def test_one_slot_a_token_is_softmax_attention(name, both_forms, device):
+def test_one_slot_a_token_is_softmax_attention(name, causal_form, device):
     form, length = FORMS[name], 21
     case = double(Case(length, batch=1), device).replace(log_alpha=one_slot_a_token(length, device))
 
@@ -51,7 +52,7 @@ def test_one_slot_a_token_is_softmax_attention(name, both_forms, device):
 
 
 @every_form
-def test_slots_that_hold_nothing_take_no_softmax_mass(name, both_forms, device):
+def test_slots_that_hold_nothing_take_no_softmax_mass(name, causal_form, device):
     form, case = FORMS[name], double(Case(21, slots=5), device)
     case.log_alpha[..., 3:] = -torch.inf
     without = case.replace(log_alpha=case.log_alpha[..., :3])
@@ -59,7 +60,7 @@ def test_slots_that_hold_nothing_take_no_softmax_mass(name, both_forms, device):
 
 
 @any_causal_form
-def test_a_slot_takes_no_mass_before_its_first_token(name, both_forms, device):
+def test_a_slot_takes_no_mass_before_its_first_token(name, causal_form, device):
     form = FORMS[name]
     case = double(Case(21), device)
     case.log_alpha[:, :, :9, 2] = -torch.inf
@@ -70,7 +71,7 @@ def test_a_slot_takes_no_mass_before_its_first_token(name, both_forms, device):
 
 
 @any_causal_form
-def test_queries_before_the_first_write_give_zeros(name, both_forms, device):
+def test_queries_before_the_first_write_give_zeros(name, causal_form, device):
     form = FORMS[name]
     case = double(Case(15), device)
     case.log_alpha[:, :, :6] = -torch.inf
@@ -84,10 +85,10 @@ def test_queries_before_the_first_write_give_zeros(name, both_forms, device):
 @pairwise(
     name=CAUSAL_FORMS,
     control=["plain", "rise +12"],
-    both_forms=["factored", "stable"],
-    indirect=["both_forms"],
+    causal_form=["factored", "stable"],
+    indirect=["causal_form"],
 )
-def test_each_output_depends_on_all_tokens_up_to_its_own(name, control, both_forms, device):
+def test_each_output_depends_on_all_tokens_up_to_its_own(name, control, causal_form, device):
     form, length = FORMS[name], 18
     leaves = inputs(Case(length, control=control, batch=1)).leaves(torch.float64, device)
     out = form(*leaves)
@@ -108,10 +109,10 @@ def test_each_output_depends_on_all_tokens_up_to_its_own(name, control, both_for
     sizes=[[1] * 30, [30], [5, 1, 1, 23], [16, 14]],
     control=CONTROLS,
     shared=[False, True],
-    indirect=["both_forms"],
-    both_forms=["factored", "stable"],
+    indirect=["causal_form"],
+    causal_form=["factored", "stable"],
 )
-def test_pieces_give_what_the_whole_gives(sizes, control, shared, both_forms, device):
+def test_pieces_give_what_the_whole_gives(sizes, control, shared, causal_form, device):
     case = Case(30, "both", control=control, shared=shared)
     args, mask = double(case, device), padding(case, device)
     whole = abc_attention(*args, causal=True, key_padding_mask=mask)
@@ -142,11 +143,11 @@ def test_beams_are_reordered_and_the_given_state_is_left_alone(control, size, sh
     size=[1, 3],
     written=[0, 5],
     shared=[False, True],
-    both_forms=["factored", "stable"],
-    indirect=["both_forms"],
+    causal_form=["factored", "stable"],
+    indirect=["causal_form"],
 )
 def test_padding_leaves_the_state_exactly_unchanged(
-    dtype, size, written, shared, both_forms, device
+    dtype, size, written, shared, causal_form, device
 ):
     args = inputs(Case(8, shared=shared)).to(device, dtype)
     nothing = torch.ones(2, 5, dtype=torch.bool, device=device)

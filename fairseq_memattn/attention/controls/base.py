@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.functional import linear, pad
 
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
-from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
+from fairseq_memattn.attention.ops.abc import abc_attention, abc_write, advance, read_memory
 from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
 from fairseq_memattn.attention.ops.carry import merge
 from fairseq_memattn.attention.ops.common import (
@@ -164,7 +164,7 @@ class Control(nn.Module, ABC):
 
     def read(self, q: Tensor, state: Any) -> Tensor:
         """Attention of T queries over a memory."""
-        return abc_read(q, state)
+        return read_memory(q, state)
 
     def tag_state(self, state: Any) -> Any:
         """A state of `state_class` as one of the control's own class."""
@@ -226,7 +226,7 @@ class NormalisedControl(Control):
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
         log_alpha = self._log_alpha(k, tokens)
-        return abc_step(q, k, v, log_alpha, state, key_padding_mask=tokens.key_padding_mask)
+        return advance(q, k, v, log_alpha, state, tokens.key_padding_mask)
 
     def attend_from(
         self,
@@ -248,8 +248,8 @@ class NormalisedControl(Control):
         written = abc_write(k, v, log_alpha, mask)
         before = begin(written)
         if not causal:
-            return abc_read(q, merge(before, written))
-        return abc_step(q, k, v, log_alpha, before, key_padding_mask=mask)[0]
+            return read_memory(q, merge(before, written))
+        return advance(q, k, v, log_alpha, before, mask)[0]
 
     def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
         log_alpha = self._log_alpha(k, tokens)

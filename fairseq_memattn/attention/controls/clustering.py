@@ -9,7 +9,7 @@ from torch import Tensor
 from fairseq_memattn.attention.controls.base import NormalisedControl, Tokens, drop_writes
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.abc import abc_attention, abc_step
+from fairseq_memattn.attention.ops.abc import abc_attention, advance
 from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype, full_precision
 
 ITERATIONS = 10
@@ -73,7 +73,7 @@ class ClusteringControl(NormalisedControl):
     ) -> tuple[Tensor, Any]:
         mask = tokens.key_padding_mask
         log_alpha = nearest_running(k, self.slots, state, mask, self.planes)
-        return abc_step(q, k, v, log_alpha, state, key_padding_mask=mask)
+        return advance(q, k, v, log_alpha, state, mask)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from fairseq_memattn.attention.controls.base import Control, FloatLinear, Tokens, drop_writes
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.controls.registry import register_control
-from fairseq_memattn.attention.ops.abc import abc_read, abc_step
+from fairseq_memattn.attention.ops.abc import advance, read_memory
 from fairseq_memattn.attention.ops.additive import additive_write
 from fairseq_memattn.attention.ops.common import (
     EMPTY,
@@ -65,7 +65,7 @@ class GatedControl(Control):
     ) -> Tensor:
         log_gate = self.log_gate(tokens, dropout)
         if not causal:
-            return abc_read(q, self._memory(k, v, log_gate))
+            return read_memory(q, self._memory(k, v, log_gate))
         state = None
         if tokens.context_group is not None:
             written = self._memory(k, v, log_gate)._replace(log_mass=log_gate.sum(dim=2))
@@ -102,7 +102,7 @@ class GatedControl(Control):
         blocks = (x.split(BLOCK, dim=2) for x in (q, k, v, log_gate))
         for q_, k_, v_, gates in zip(*blocks, strict=True):
             before = state._replace(log_mass=zero)
-            out, state = abc_step(q_, k_, v_, write_logits(gates), before)
+            out, state = advance(q_, k_, v_, write_logits(gates), before)
             outs.append(out)
         out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
         return out.to(dtype), state._replace(log_mass=zero)

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.nn.functional import hardshrink
 
-from fairseq_memattn.attention.ops.abc import chunked, naive
+from fairseq_memattn.attention.ops.abc import chunked, naive, short
 from fairseq_memattn.attention.ops.checks import (
     check_causal,
     check_context,
@@ -41,7 +42,6 @@ from fairseq_memattn.attention.ops.common import (
     is_immediate,
     is_written,
     joint_mass,
-    mass_where,
     needs_gradient,
     omit_padding,
     over_tokens,
@@ -182,6 +182,10 @@ def abc_attention(
     state = None
     if context_group is not None:
         state = memory_before(abc_write(k, v, log_alpha), context_group)
+    elif attend is BACKENDS["chunked"] and chunk_size is None and short.fits(q, k):
+        alone = short.attention(q, k, v, _finite(log_alpha, accumulation_dtype(q)), scale)
+        if alone is not None:
+            return alone.to(q.dtype)
     out, _ = attend(q, k, v, log_alpha, key_padding_mask, state, scale, chunk_size)
     return out
 
@@ -273,6 +277,22 @@ def abc_step(
         check_memory_state(state, k, log_alpha)
     if in_place:
         check_in_place(state, needs_gradient(q, k, v, log_alpha, *(state or ())))
+    return advance(q, k, v, log_alpha, state, key_padding_mask, scale, in_place, context_group)
+
+
+@full_precision
+def advance(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_alpha: Tensor,
+    state: MemoryState | None,
+    key_padding_mask: Tensor | None = None,
+    scale: float | None = None,
+    in_place: bool = False,
+    context_group: ProcessGroup | None = None,
+) -> tuple[Tensor, MemoryState]:
+    """`abc_step` without its checks, for layers that have made their inputs."""
     scale = read_scale(q, scale)
     log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
     if context_group is not None:
@@ -297,7 +317,7 @@ def _step(
     in_place: bool,
 ) -> tuple[Tensor, MemoryState]:
     after = write_one(k, v, log_alpha, state)
-    return abc_read(q, after, scale), _overwritten(state, after) if in_place else after
+    return read_memory(q, after, scale), _overwritten(state, after) if in_place else after
 
 
 def _overwritten(state: MemoryState | None, after: MemoryState) -> MemoryState:
@@ -371,20 +391,26 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     check_tensors(q=q)
     check_scale(scale)
     _check_memory(q, state)
-    dtype = state.keys.dtype
+    return read_memory(q, state, scale)
+
+
+@full_precision
+def read_memory(q: Tensor, state: MemoryState, scale: float | None = None) -> Tensor:
+    """`abc_read` without its checks, for layers that have made their inputs."""
+    dtype, differentiable = state.keys.dtype, needs_gradient(q, *state)
+    # `EMPTY` in the slots into which nothing was written, 0 in the others; without a gradient.
     # Where nothing at all was written the weights are even, over values that are zero.
-    written = is_written(state.log_mass)
-    unwritten = mass_where(written, dtype).unsqueeze(2)
-    if q.shape[2] > 1:
-        out = grouped_attention(q.to(dtype), state.keys, state.values, unwritten, 0.0, scale)
-    else:
-        # A decoding step: one product for all rows and heads, where torch's function makes many.
+    unwritten = hardshrink(state.log_mass.detach(), -0.5 * EMPTY).unsqueeze(2)
+    if differentiable and q.shape[2] == 1:  # a step has second derivatives
         rows = by_key_head(scaled(q, scale).to(dtype), state.keys.shape[1])
         logits = rows @ state.keys.transpose(2, 3) + unwritten
         out = by_query_head(logits.softmax(dim=-1) @ state.values, q.shape[1])
-    # These values have no part in any gradient.
-    nothing = ~written.any(dim=2)[:, :, None, None]
-    return out.masked_fill(to_query_heads(nothing, q.shape[1]), 0.0).to(q.dtype)
+    else:
+        out = grouped_attention(q.to(dtype), state.keys, state.values, unwritten, 0.0, scale)
+    if differentiable:  # those zeros have no part in any gradient
+        nothing = ~is_written(state.log_mass).any(dim=2)[:, :, None, None]
+        out = out.masked_fill(to_query_heads(nothing, q.shape[1]), 0.0)
+    return out.to(q.dtype)
 
 
 def _check_memory(q: Tensor, state: MemoryState) -> None:
@@ -416,12 +442,14 @@ def _sums(phi: Tensor, x: Tensor) -> Tensor:
 
 
 def write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> MemoryState:
-    """One step of the recurrence, with the memory kept normalised: K~ <- (1-f) K~ + f (x) k."""
-    log_alpha = _finite(log_alpha, accumulation_dtype(k))[:, :, 0]
-    log_mass = joint_mass(state.log_mass, log_alpha)
-    fresh = ((log_alpha - log_mass).exp() * is_written(log_alpha)).unsqueeze(-1)
+    """One step of the recurrence, with the memory kept normalised: K~ <- (1-f) K~ + f (x) k.
+
+    log_alpha: (B, H or 1, 1, M), -inf where nothing is written, so that f = exp(log_alpha - z) is 0
+    """
+    log_alpha = log_alpha[:, :, 0].to(accumulation_dtype(k))
+    fresh = (log_alpha - state.log_mass).sigmoid().unsqueeze(-1)
     return MemoryState(
         torch.lerp(state.keys, k.to(fresh.dtype), fresh),
         torch.lerp(state.values, v.to(fresh.dtype), fresh),
-        log_mass,
+        joint_mass(state.log_mass, log_alpha),
     )

@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from fairseq_memattn.attention.ops.abc import Form, abc_read, causal_backends, step_by_kernel
+from fairseq_memattn.attention.ops.abc import (
+    Form,
+    causal_backends,
+    read_memory,
+    step_by_kernel,
+)
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.additive import naive
 from fairseq_memattn.attention.ops.checks import (
@@ -63,7 +68,7 @@ def additive_attention(
     check_options(causal, scale, chunk_size)
     check_context(causal, context_group)
     if not causal:
-        return abc_read(q, additive_write(k, v, phi, key_padding_mask), scale)
+        return read_memory(q, additive_write(k, v, phi, key_padding_mask), scale)
     check_causal(q, k)
     phi = omit_padding(phi, key_padding_mask)
     attend = choose(BACKENDS, q, phi.shape[3])
@@ -121,7 +126,7 @@ def _step(
         state.values + written.values,
         torch.maximum(state.log_mass, written.log_mass),
     )
-    return abc_read(q, state, scale), state
+    return read_memory(q, state, scale), state
 
 
 STEPS: dict[str, Form] = {
