@@ -112,6 +112,16 @@ def test_a_log_that_cannot_be_written(unwritable, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+def test_logs_on_a_full_disk(unwritable, capsys, monkeypatch):
+    """The reason is said once, however many handlers write to the disk."""
+    monkeypatch.setattr(handler, "_unwritten", set())
+    log = logging.Logger("log")
+    for _ in range(2):
+        log.addHandler(logging.StreamHandler(unwritable[0]))
+    log.error("x")
+    assert capsys.readouterr().err.count("a log cannot be written") == 1
+
+
 def test_an_output_that_cannot_be_written_at_the_end(unwritable, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout", unwritable[0])
     monkeypatch.setattr("os._exit", lambda status: print(status, file=sys.stderr))

@@ -13,6 +13,7 @@ from types import TracebackType
 from fairseq_memattn.errors import TRACEBACK, MemAttnError, last_line, unforeseen
 
 _report = logging.Handler.handleError
+_unwritten: set[str] = set()  # the reasons why logs cannot be written that were told
 
 
 def install_excepthook() -> None:
@@ -122,8 +123,8 @@ def _report_once(self: logging.Handler, record: logging.LogRecord) -> None:
     error = sys.exc_info()[1]
     if not isinstance(error, OSError):
         _report(self, record)
-    elif not getattr(self, "failed", False):
-        self.failed = True  # type: ignore[attr-defined]
+    elif str(error) not in _unwritten:
+        _unwritten.add(str(error))
         print(f"a log cannot be written, so that its lines are lost: {error}", file=sys.stderr)
 
 
