@@ -20,13 +20,7 @@ from fairseq_memattn.attention.ops.rotary import Rotary
 from fairseq_memattn.networks.blocks import activation
 
 SOFTMAX = "softmax"
-# The first 4 tokens and the last 60.
-FIRST_AND_LAST = {
-    "control": "local_global",
-    "slots": 64,
-    "local_window": 60,
-    "global_positions": (0, 1, 2, 3),
-}
+FIRST_AND_LAST = {"control": "sinks", "slots": 64}  # 4 and 60 tokens
 
 
 @dataclass(frozen=True)

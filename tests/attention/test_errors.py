@@ -239,7 +239,7 @@ LAYERS = [
     (abc_layer, dict(control="x"), "`control` must be one of .*mlp.*, but is 'x' instead"),
     (abc_layer, dict(control=[1]), "`control` must be a str or a Control or a LayerControl, but"),
     (abc_layer, dict(activation="tanh"), "`activation` must be one of exp, sigmoid, relu, but"),
-    (abc_layer, dict(stride=2), "unexpected keyword argument 'stride'"),
+    (abc_layer, dict(stride=2), "control 'mlp' has no option `stride`"),
     (abc_layer, dict(control="dilated", stride=2.5), "`stride` must be an int, but is 2.5"),
     (abc_layer, dict(control="rfa", rfa_gate="no"), "`rfa_gate` must be a bool, but is 'no'"),
     (abc_layer, dict(control="linformer", max_length=-1), "`max_length` must be at least 0, but"),

@@ -10,7 +10,8 @@ TINY = {"vocab_size": 20, "embed_dim": 16, "ffn_dim": 24, "layers": 3, "heads": 
 LAYERS = {
     "softmax": ("softmax",),
     "windows and softmax": ({"control": "window", "slots": 5}, "softmax"),
-    "first and last": (
+    "sinks": ({"control": "sinks", "slots": 6}, {"control": "local_mlp", "slots": 7}),
+    "local and global": (
         {"control": "local_global", "slots": 6, "local_window": 4, "global_positions": [0, 1]},
     ),
     "learned": (

@@ -146,7 +146,8 @@ def command(folder: Path, output: Path, *more: str) -> list[str]:
 
 @torch.no_grad()
 def test_the_command_copies(folder, tmp_path):
-    assert main(command(folder, tmp_path / "new", "--slots", "64", "--layers", "0-1")) == 0
+    more = ["--control", "window", "--slots", "64", "--layers", "0-1"]
+    assert main(command(folder, tmp_path / "new", *more)) == 0
     model, ids = AutoModelForCausalLM.from_pretrained(tmp_path / "new"), tokens()
     assert model.config.controls == [WINDOW, WINDOW, "softmax"]
     expected = AutoModelForCausalLM.from_pretrained(folder / "model")(ids).logits
@@ -155,8 +156,10 @@ def test_the_command_copies(folder, tmp_path):
 
 def test_the_command_trains_and_goes_on(folder, tmp_path, monkeypatch, capsys):
     """Interrupted in each stage, it ends with the weights of a training without interruption."""
-    more = "--control gated --slots 4 --transfer-updates 4 --distill-updates 4 --save-every 2 "
-    more += f"--tokens-per-sample 16 --batch-size 2 --rank 2 --text {folder / 'text'}"
+    more = "--control local_mlp --slots 6 --window 3 --transfer-updates 4 --distill-updates 4 "
+    more += (
+        f"--save-every 2 --tokens-per-sample 16 --batch-size 2 --rank 2 --text {folder / 'text'}"
+    )
     whole = command(folder, tmp_path / "whole", *more.split())
     assert main(whole) == 0
     weights = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").state_dict()
@@ -181,7 +184,7 @@ def test_the_command_trains_and_goes_on(folder, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(stage, "training_step", failing)
         assert main(command(folder, tmp_path / "parts", *more.split())) == 130
         monkeypatch.setattr(stage, "training_step", train)
-    other = [word.replace("gated", "mlp") for word in more.split()]
+    other = [*more.split(), "--seed", "2"]
     assert main(command(folder, tmp_path / "parts", *other)) == 1
     assert "has other settings; remove the folder" in capsys.readouterr().err
     assert main(command(folder, tmp_path / "parts", *more.split())) == 0

@@ -102,6 +102,9 @@ def make_control(name: str, sizes: Sizes, **options: Any) -> Control:
     the control does not have.
     """
     cls = control_class(name)
+    unknown = options.keys() - option_fields(cls.Options).keys()
+    if unknown:
+        raise TypeError(f"the control {name!r} has no option `{min(unknown)}`")
     return cls(sizes, cls.Options(**options))
 
 

@@ -1,6 +1,6 @@
 """A pretrained causal model of transformers with a bounded memory, trained to imitate the model.
 
-  memattn convert-transformers FOLDER --control gated --slots 64 --output NEW
+  memattn convert-transformers FOLDER --control sinks --slots 64 --output NEW
 
 FOLDER has a model of Llama's, Mistral's or Qwen2's shape, as safetensors or as GGUF, and its
 tokenizer. The weights are copied, and each layer gets the control. With --text, two trainings
@@ -29,9 +29,9 @@ SETTINGS = """control slots window layers tokens_per_sample batch_size transfer_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = Options(parser, __doc__)
     add.file("folder", "folder with the model and its tokenizer", metavar="FOLDER")
-    add("--control", "control of the layers, or softmax (default: %(default)s)", default="window")
+    add("--control", "control of the layers, or softmax (default: %(default)s)", default="sinks")
     add.number("--slots", "memory slots of a head (default: %(default)s)", default=64)
-    add.number("--window", "of these, for the last tokens: --control local_global, ...")
+    add.number("--window", "of these, for the last tokens, where a control has other slots too")
     add(
         "--layers",
         "the layers that get the control, from 0, such as 0-9,12; the others keep their attention "
@@ -90,9 +90,6 @@ def control_of(args: argparse.Namespace) -> dict[str, Any] | str:
     given: dict[str, Any] = {"control": args.control, "slots": args.slots}
     if args.window is not None:
         given["local_window"] = args.window
-    if args.control == "local_global":  # the first tokens; by default they are spread
-        window = args.window or args.slots // 2
-        given["global_positions"] = list(range(args.slots - window))
     return given
 
 
