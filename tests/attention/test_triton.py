@@ -61,6 +61,20 @@ def test_outputs_and_gradients(case, device):
     assert_all_close(attend(case, torch.float32, device), oracle(case, True), tolerance)
 
 
+@pytest.mark.parametrize("shared", [full(False), full(True)])
+def test_queries_in_groups_over_fewer_heads_of_keys(shared, device):
+    case = Case(33, "both", heads=2, width=16, slots=16, shared=shared)
+    mask, q = padding(case, device), torch.randn(2, 4, 33, 16)
+
+    def in_pieces_of(*x):
+        return in_pieces(abc_step, x, [1, 32], key_padding_mask=mask)[0]
+
+    leaves = inputs(case).replace(q=q).leaves(torch.float32, device)
+    found = run(in_pieces_of, leaves)
+    with use_backend("naive"):
+        assert_all_close(found, run(in_pieces_of, leaves), TOLERANCE[torch.float32])
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float16)])
 def test_half_precision(dtype, device):
     assert_close_to_exact(Case(41, "both", width=24, slots=5, heads=1), dtype, device)
@@ -238,7 +252,7 @@ def test_several_segments(control, shared, segment, device, monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("shared", [False, full(True)])
+@pytest.mark.parametrize("shared", [full(False), full(True)])
 def test_some_heads_at_a_time(shared, device, monkeypatch):
     """The backward pass where the memories of all heads at once are too large."""
     monkeypatch.setattr(Launch, "groups_of_heads", lambda self, inputs: [slice(0, 1), slice(1, 3)])
