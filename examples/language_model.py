@@ -207,8 +207,8 @@ def run(args: argparse.Namespace) -> None:
     generated = bytes(byte for byte, _ in steps).decode("utf-8", errors="replace")
     print(f"\n{args.prompt}{generated}")
     if steps:
-        sizes = state_size(steps[0][1]), state_size(steps[-1][1])
-        print(f"\nstate: {sizes[0]:,} numbers after the prompt, {sizes[1]:,} at the end")
+        first, last = state_size(steps[0][1]), state_size(steps[-1][1])
+        print(f"\nstate: {first:,} numbers after the prompt, {last:,} at the end")
 
 
 if __name__ == "__main__":

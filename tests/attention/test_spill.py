@@ -6,7 +6,13 @@ from cases import Case, assert_all_close, draw, in_pieces, padding, run
 from full import full
 
 from fairseq_memattn.attention.ops.rotary import Rotary
-from fairseq_memattn.attention.ops.spill import Places, naive, spill_attention, spill_step
+from fairseq_memattn.attention.ops.spill import (
+    Places,
+    Slots,
+    naive,
+    spill_attention,
+    spill_step,
+)
 
 H, D, M = 2, 4, 3
 ROTARY = Rotary(100.0)
@@ -14,7 +20,7 @@ ROTARY = Rotary(100.0)
 
 def inputs(length):
     of_tokens = (2, H, length, D)
-    shapes = {"q": of_tokens, "k": of_tokens, "v": of_tokens, "weight": (H, M, D)}
+    shapes = {"q": of_tokens, "k": of_tokens, "v": of_tokens, "weight": (H, M, D), "bias": (H,)}
     return draw(length, **shapes).leaves(torch.double, "cpu")
 
 
@@ -49,29 +55,31 @@ def test_definition(length, places, steepness, pad):
     def write_logits(k, weight):
         return steepness * (k @ weight.transpose(1, 2))[..., : places.slots]
 
-    def attention(q, k, v, weight, causal=True):
+    def slots(weight, bias):
+        return Slots(lambda k: write_logits(k, weight), bias if places.slots else None)
+
+    def attention(q, k, v, weight, bias, causal=True):
         return spill_attention(
-            *(q, k, v, places, lambda k: write_logits(k, weight)),
+            *(q, k, v, places, slots(weight, bias)),
             causal=causal,
             rotation=rotation,
             key_padding_mask=mask,
         )
 
-    def steps(q, k, v, weight):
+    def steps(q, k, v, weight, bias):
         def step(q, k, v, where, state, key_padding_mask):
             own = ROTARY.rotation(where[:, 0, :, 0], D, torch.double)
-            logits = lambda k: write_logits(k, weight)  # noqa: E731
             given = {"rotation": own, "key_padding_mask": key_padding_mask}
-            return spill_step(q, k, v, places, logits, state, **given)
+            return spill_step(q, k, v, places, slots(weight, bias), state, **given)
 
         where = positions(case)[:, None, :, None]
         sizes = [1, 1, length - 2]
         return in_pieces(step, (q, k, v, where), sizes, key_padding_mask=mask)[0]
 
-    def defined(q, k, v, weight, kind="causal"):
-        log_alpha = write_logits(k, weight)
+    def defined(q, k, v, weight, bias, kind="causal"):
+        log_alpha, bias = write_logits(k, weight), slots(weight, bias).bias
         options = {"kind": kind, "key_padding_mask": mask}
-        return naive.spill_attention(q, k, v, places, log_alpha, turn, **options)
+        return naive.spill_attention(q, k, v, places, log_alpha, bias, turn, **options)
 
     expected = run(defined, leaves, allow_unused=True)
     for form in (attention, steps):

@@ -12,6 +12,7 @@ from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.common import accumulation_dtype, full_precision
 from fairseq_memattn.attention.ops.spill import (
     Places,
+    Slots,
     SpillState,
     spill_attention,
     spill_read,
@@ -57,14 +58,24 @@ class SinkControl(Control):
     uses_heads: ClassVar[bool] = False
     can_centre: ClassVar[bool] = True
     rotates: ClassVar[bool] = True
+    bias: nn.Parameter | None  # of the learned slots
 
     def __init__(self, sizes: Sizes, options: SinkOptions) -> None:
         super().__init__(sizes, options)
         self.places = options.places(sizes.slots)
+        self.bias = None
 
     @property
     def state_slots(self) -> int:
         return self.places.first + self.places.window
+
+    def learned(self, dropout: float = 0.0) -> Slots:
+        """dropout: probability to omit a write"""
+
+        def write_logits(k: Tensor) -> Tensor:
+            return drop_writes(self.log_alpha(k), dropout, -torch.inf)
+
+        return Slots(write_logits, self.bias)
 
     def log_alpha(self, k: Tensor) -> Tensor:
         """(B, G, S, learned slots) of keys (B, G, S, D) that are not turned."""
@@ -73,15 +84,12 @@ class SinkControl(Control):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
-        def write_logits(k: Tensor) -> Tensor:
-            return drop_writes(self.log_alpha(k), dropout, -torch.inf)
-
-        mask = tokens.key_padding_mask
+        learned, mask = self.learned(dropout), tokens.key_padding_mask
         if not causal and not self.is_centred:
-            state = spill_write(k, v, self.places, write_logits(k), mask)
-            return spill_read(q, state, self.places, dropout=dropout)
+            state = spill_write(k, v, self.places, learned.write_logits(k), mask)
+            return spill_read(q, state, self.places, learned, dropout=dropout)
         return spill_attention(
-            *(q, k, v, self.places, write_logits),
+            *(q, k, v, self.places, learned),
             causal=causal,
             rotation=tokens.rotation,
             key_padding_mask=mask,
@@ -92,7 +100,7 @@ class SinkControl(Control):
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: Any
     ) -> tuple[Tensor, Any]:
         return spill_step(
-            *(q, k, v, self.places, self.log_alpha, state),
+            *(q, k, v, self.places, self.learned(), state),
             rotation=tokens.rotation,
             key_padding_mask=tokens.key_padding_mask,
         )
@@ -101,7 +109,7 @@ class SinkControl(Control):
         return spill_write(k, v, self.places, self.log_alpha(k), tokens.key_padding_mask)
 
     def read(self, q: Tensor, state: SpillState) -> Tensor:
-        return spill_read(q, state, self.places)
+        return spill_read(q, state, self.places, self.learned())
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         """phi of the memory after the last token, first tokens and window before learned slots."""
@@ -132,6 +140,11 @@ class LocalMLPOptions(SinkOptions):
         at_least=0,
     )
 
+    slot_bias: float = option(
+        -2.0,
+        "the first value of a learned number that is added to the read logits of the learned slots",
+    )
+
     def places(self, slots: int) -> Places:
         first, rest, _ = super().places(slots)
         window = self.local_window or rest // 2
@@ -157,7 +170,8 @@ class LocalMLPControl(SinkControl):
     window holds keys and values, and not the x of ABC-MLP. In encoder attention, whose window is
     around each query, the learned slots hold all tokens but the first ones; cross attention reads
     the memory after the last token of the source. Dropout omits weights of exact tokens and writes
-    into learned slots.
+    into learned slots. A learned number for each head of keys, `slot_bias` at first, is added to
+    the read logits of learned slots, which know nothing yet.
     """
 
     Options = LocalMLPOptions
@@ -167,9 +181,9 @@ class LocalMLPControl(SinkControl):
         super().__init__(sizes, options)
         heads, width = sizes.attention_heads, sizes.head_dim
         self.weight = nn.Parameter(torch.empty(heads, self.places.slots, width))
-        nn.init.normal_(
-            self.weight, std=4 * max(width, 1) ** -0.5
-        )  # write logits as those of `MLPControl`
+        # Write logits are as large as those of `MLPControl`.
+        nn.init.normal_(self.weight, std=4 * max(width, 1) ** -0.5)
+        self.bias = nn.Parameter(torch.full((heads,), options.slot_bias))
 
     @full_precision
     def log_alpha(self, k: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ Control", section 3.3, A.1 and 4). After token t, counted from 0 without padding
     M slots of the rest   F <= i <= t - W          K~ = sum phi_i (x) k_i, V~ = sum phi_i (x) v_i
 
 with phi_i = alpha_i / sum_j alpha_j over the rest, and the rotation R_i of position i, if there is
-one. One softmax runs over all that is written: over (R_t q_t) . (R_i k_i) and q_t . K~_m, both
-times D ** -0.5. Write logits are computed from k_i, which the window still holds when the token
-leaves.
+one. One softmax runs over all that is written: over (R_t q_t) . (R_i k_i) D ** -0.5 and
+q_t . K~_m D ** -0.5 + b, with a b for each head of keys. Write logits are computed from k_i, which
+the window still holds when the token leaves.
 
 A whole sequence is two attentions, merged by the logs of their sums: that of the window in blocks,
 and the chunked form of ABC over the tokens W positions before.
@@ -32,7 +32,7 @@ from fairseq_memattn.attention.ops.common import (
     mass_where,
     scaled,
 )
-from fairseq_memattn.attention.ops.heads import by_key_head, by_query_head
+from fairseq_memattn.attention.ops.heads import by_key_head, by_query_head, to_query_heads
 from fairseq_memattn.attention.ops.rotary import Rotation
 from fairseq_memattn.attention.ops.window import Packing, window_attention
 from fairseq_memattn.attention.ops.window.chunked import (
@@ -99,8 +99,15 @@ class SpillState(NamedTuple):
         return cls(keys, values, *memory, counts[:, 1:], counts[:, 0])
 
 
-# log alpha (B, G or 1, S, M) of keys (B, G, S, D), which are not turned.
-WriteLogits = Callable[[Tensor], Tensor]
+class Slots(NamedTuple):
+    """What is learned of the slots.
+
+    write_logits: log alpha (B, G or 1, S, M) of keys (B, G, S, D), which are not turned
+    bias: b, (G,); None where there are no slots
+    """
+
+    write_logits: Callable[[Tensor], Tensor]
+    bias: Tensor | None
 
 
 @full_precision
@@ -109,7 +116,7 @@ def spill_attention(
     k: Tensor,
     v: Tensor,
     places: Places,
-    write_logits: WriteLogits,
+    learned: Slots,
     *,
     causal: bool,
     rotation: Rotation | None = None,
@@ -131,7 +138,7 @@ def spill_attention(
         if k.shape[2] <= places.window:  # nothing leaves it
             short = Places(places.first, k.shape[2], 0)
         start = SpillState.empty(k, v, short)
-        inputs = (q, k, v, short, write_logits, start, rotation, key_padding_mask, dropout)
+        inputs = (q, k, v, short, learned, start, rotation, key_padding_mask, dropout)
         return _advance(*inputs)[0]
     real = torch.ones_like(k[:, 0, :, 0], dtype=torch.bool)
     real = real if key_padding_mask is None else ~key_padding_mask
@@ -146,7 +153,9 @@ def spill_attention(
         log_sum=bool(places.slots),
     )
     if places.slots:
-        out = _merged(out, *_read_slots(q, _spilled(k, v, write_logits(k), first | ~real)))
+        out = _merged(
+            out, *_read_slots(q, _spilled(k, v, learned.write_logits(k), first | ~real)), learned
+        )
     return _hide(out, key_padding_mask).to(q.dtype)
 
 
@@ -156,7 +165,7 @@ def spill_step(
     k: Tensor,
     v: Tensor,
     places: Places,
-    write_logits: WriteLogits,
+    learned: Slots,
     state: SpillState | None,
     *,
     rotation: Rotation | None = None,
@@ -169,10 +178,10 @@ def spill_step(
     """
     state = SpillState.empty(k, v, places) if state is None else state
     if k.shape[2] == 1:
-        after = _push(k, v, places, write_logits, state, rotation, key_padding_mask)
-        out = spill_read(q, after, places, rotation=rotation)
+        after = _push(k, v, places, learned, state, rotation, key_padding_mask)
+        out = spill_read(q, after, places, learned, rotation=rotation)
         return _hide(out, key_padding_mask), after
-    return _advance(q, k, v, places, write_logits, state, rotation, key_padding_mask, 0.0)
+    return _advance(q, k, v, places, learned, state, rotation, key_padding_mask, 0.0)
 
 
 @full_precision
@@ -205,6 +214,7 @@ def spill_read(
     q: Tensor,
     state: SpillState,
     places: Places,
+    learned: Slots,
     *,
     rotation: Rotation | None = None,
     dropout: float = 0.0,
@@ -213,9 +223,11 @@ def spill_read(
 
     rotation: of the queries. Zeros where nothing is written.
     """
-    exact = by_key_head(scaled(_turned(q, rotation), None), state.exact_keys.shape[1])
-    slots = by_key_head(scaled(q, None), state.exact_keys.shape[1])
+    heads = state.exact_keys.shape[1]
+    exact = by_key_head(scaled(_turned(q, rotation), None), heads)
+    slots = by_key_head(scaled(q, None), heads)
     dtype = exact.dtype
+    bias = 0.0 if learned.bias is None else learned.bias.to(dtype).view(-1, 1, 1)
     seen = torch.cat(
         [_holds_first(state, places), _queue_index(state, places) >= places.first], dim=1
     )
@@ -224,6 +236,7 @@ def spill_read(
             exact @ state.exact_keys.to(dtype).transpose(2, 3)
             + mass_where(seen, dtype)[:, None, None],
             slots @ state.slot_keys.transpose(2, 3)
+            + bias
             + mass_where(is_written(state.log_mass), dtype).unsqueeze(2),
         ],
         dim=3,
@@ -239,7 +252,7 @@ def _advance(
     k: Tensor,
     v: Tensor,
     places: Places,
-    write_logits: WriteLogits,
+    learned: Slots,
     state: SpillState,
     rotation: Rotation | None,
     key_padding_mask: Tensor | None,
@@ -276,11 +289,11 @@ def _advance(
         old = _back(state, places, min(window, length), rotation)
         leaving = torch.cat([old, k], dim=2)[:, :, :length]
         stays = ((index - window < first)[:, None, :, None]) | ~real
-        log_alpha = write_logits(leaving).masked_fill(stays, -torch.inf)
+        log_alpha = learned.write_logits(leaving).masked_fill(stays, -torch.inf)
         read, memory, log_sum = abc_step_sums(
             *(q, leaving, queue.values[:, :, :length], log_alpha, memory)
         )
-        out = _merged(out, read, log_sum)
+        out = _merged(out, read, log_sum, learned)
     newest = added.unsqueeze(1) + torch.arange(window, device=device)
     positions = _positions(index, rotation)[:, None, :, None]
     positions = torch.cat([state.positions[:, None, :, None], packing.pack(positions)], dim=2)
@@ -298,7 +311,7 @@ def _push(
     k: Tensor,
     v: Tensor,
     places: Places,
-    write_logits: WriteLogits,
+    learned: Slots,
     state: SpillState,
     rotation: Rotation | None,
     key_padding_mask: Tensor | None,
@@ -314,7 +327,7 @@ def _push(
     if places.slots:
         leaving = _back(state, places, 1, rotation)
         stays = (index - places.window < places.first)[:, None, :, None]
-        log_alpha = write_logits(leaving).masked_fill(stays, -torch.inf)
+        log_alpha = learned.write_logits(leaving).masked_fill(stays, -torch.inf)
         value = state.exact_values[:, :, places.first : places.first + 1]
         memory = write_one(leaving, value, log_alpha, memory)
     positions = torch.cat([state.positions[:, 1:], _positions(index, rotation)], dim=1)
@@ -399,10 +412,13 @@ def _read_slots(q: Tensor, memory: MemoryState) -> tuple[Tensor, Tensor]:
     return out[..., :-1], out[..., -1]
 
 
-def _merged(exact: Tensor, slots: Tensor, log_sum: Tensor) -> Tensor:
+def _merged(exact: Tensor, slots: Tensor, log_sum: Tensor, learned: Slots) -> Tensor:
     """One softmax over what two attentions see.
 
     exact: (B, H, T, D + 1), the last column is the log of its sum; log_sum: (B, H, T), of the slots
     """
+    if learned.bias is not None:
+        bias = to_query_heads(learned.bias.view(1, -1, 1), log_sum.shape[1])
+        log_sum = log_sum + bias.to(log_sum.dtype)
     share = torch.sigmoid(log_sum.unsqueeze(3) - exact[..., -1:])
     return torch.lerp(exact[..., :-1], slots, share)

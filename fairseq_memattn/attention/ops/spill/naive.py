@@ -17,6 +17,7 @@ def spill_attention(
     v: Tensor,
     places: Places,
     log_alpha: Tensor,
+    bias: Tensor | None,
     turn: Callable[[Tensor, int], Tensor],
     *,
     kind: str,
@@ -24,7 +25,7 @@ def spill_attention(
 ) -> Tensor:
     """Query after query, one softmax each: (B, H, T, D), zeros at padding unless `kind` is "cross".
 
-    log_alpha: (B, H, S, M); kind: "causal", "cross" or "encoder"
+    log_alpha: (B, H, S, M); bias: (H,), of the slots, or None; kind: "causal", "cross" or "encoder"
     turn: a vector (D,) by a position, from 0
     """
     padding = torch.zeros(k.shape[0], k.shape[2], dtype=torch.bool)
@@ -39,14 +40,13 @@ def spill_attention(
             after = len(real) - 1 if kind == "cross" else place
             exact, spilled = _memory(after, len(real), places, kind)
             query = turn(q[b, h, t], place)
-            seen = [turn(keys[i], i) @ query for i in exact]
+            seen = [turn(keys[i], i) @ query * q.shape[3] ** -0.5 for i in exact]
             contents = [values[i] for i in exact]
-            if spilled and places.slots:
+            if spilled and bias is not None:
                 slot_keys, slots = memory(keys[spilled], values[spilled], logits[spilled])
-                seen += list(slot_keys @ q[b, h, t])
+                seen += list(slot_keys @ q[b, h, t] * q.shape[3] ** -0.5 + bias[h])
                 contents += list(slots)
-            weights = (torch.stack(seen) * q.shape[3] ** -0.5).softmax(0)
-            out[b, h, t] = weights @ torch.stack(contents)
+            out[b, h, t] = torch.stack(seen).softmax(0) @ torch.stack(contents)
     return out
 
 
