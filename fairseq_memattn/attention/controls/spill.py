@@ -143,6 +143,7 @@ class LocalMLPOptions(SinkOptions):
     slot_bias: float = option(
         -2.0,
         "the first value of a learned number that is added to the read logits of the learned slots",
+        at_least=-100,
     )
 
     def places(self, slots: int) -> Places:
