@@ -523,7 +523,7 @@ def run_all(args: argparse.Namespace, report: Report, device: torch.device) -> N
         shape = args.shapes[0]._replace(length=length)
         with report.row("steps", length=length) as row:
             row |= measure_steps(shape, args.slots[0], dtype, device, args.repeats)
-    # Long enough for several segments of the kernels, and short enough for the slow form.
+    # Long enough for several chunks of the kernels, and short enough for the slow form.
     small = Shape(1, min(1100, *(x.length for x in args.shapes)), 2, args.shapes[0].width)
     for name in args.contenders:
         if name not in ("flash", "flex"):

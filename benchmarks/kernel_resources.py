@@ -27,25 +27,18 @@ from tqdm import tqdm  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from fairseq_memattn.attention.ops.abc.triton import (  # noqa: E402
-    backward,
-    decoding,
-    forward,
-    launch,
-)
+from fairseq_memattn.attention.ops.abc.triton import decoding, kernels, launch  # noqa: E402
+from fairseq_memattn.attention.ops.abc.triton.decoding import step_blocks  # noqa: E402
 from fairseq_memattn.attention.ops.common import KERNEL_LIMIT  # noqa: E402
 from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-SEGMENTS = ("states", "states_back")
-CHUNKS = ("attend", "means", "attend_queries", "attend_tokens")
-# A kernel that runs a second time, with a flag.
-RUNS = {"means": "attend_queries"}
-MODULES = {
-    **dict.fromkeys(("masses", "states", "find_steep", "attend"), forward),
-    **dict.fromkeys(("scan_masses", "scan_segments"), forward),
-    **dict.fromkeys(("means", "attend_queries", "states_back", "attend_tokens"), backward),
-    "step_kernel": decoding,
+SCANS = ("scan", "scan_back")
+KERNELS = {
+    **{name: getattr(kernels, name) for name in ("states", "scan", "attend")},
+    **{name: getattr(kernels, name) for name in ("queries_back", "scan_back", "tokens_back")},
+    "steep_back": kernels.queries_back,
+    "step_kernel": decoding.step_kernel,
 }
 # Bytes of shared memory that one program can have.
 SHARED_MEMORY = {80: 166912, 86: 101376, 89: 101376, 90: 232448}
@@ -53,19 +46,10 @@ SHARED_MEMORY = {80: 166912, 86: 101376, 89: 101376, 90: 232448}
 PRODUCTS = ("wgmma", "mma.sync")  # of warp groups, and of warps
 
 # Arguments that are neither sizes nor strides, by the type of what they point to.
-TOKENS = ("q", "k", "v", "x", "y", "out", "grad_out", "grad_q", "grad_y")
-TABLES = (
-    *("first_chunks", "chunk_starts", "chunk_ends"),
-    *("first_segments", "segment_starts", "segment_ends"),
-)
-OF_MEMORY = (
-    *("keys", "values", "grad_keys", "grad_values", "later"),
-    *("reading", "grad_logits", "weights"),
-)
-FLOATS = (
-    *("log_alpha", "before", "after", "grad_log_alpha", "sums", "grad_mass", "log_total", "means"),
-    *("masses", "added", "added_masses"),
-)
+TOKENS = ("q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v")
+OF_GRADIENTS = ("weights_p", "grads", "grad_memories")
+STATES = ("start_", "end_", "grad_start_", "grad_end_")
+FLOATS = ("floats", "grad_masses", "log_alpha", "grad_log_alpha")
 
 
 class Row(NamedTuple):
@@ -116,7 +100,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--dtype", nargs="+", choices=DTYPES, default=["bf16"], help="of the inputs (bf16)")
     add("--width", type=size, nargs="+", default=[64, 128], metavar="D", help="D (64 128)")
     add("--slots", type=size, nargs="+", default=[32, 64, 128], metavar="M", help="M (32 64 128)")
-    add("--kernels", nargs="+", choices=MODULES, default=list(MODULES), help="(all)")
+    add("--kernels", nargs="+", choices=KERNELS, default=list(KERNELS), help="(all)")
     return parser.parse_args(argv)
 
 
@@ -134,30 +118,19 @@ def compiled(capability: int, dtype: str, width: int, slots: int, name: str) -> 
 
 
 def build(capability: int, dtype: torch.dtype, width: int, slots: int, name: str) -> Any:
-    kernel, sizes = getattr(MODULES[name], RUNS.get(name, name)), launch.sizes(width, slots, dtype)
-    constants: dict[str, Any] = {
-        **{"D": width, "M": slots, "C": sizes.chunk, "S": launch.SEGMENT},
-        **{"NORMALISED": True, "PACKED": False},
-        **{"STARTED": True, "GIVEN": True, "EACH": True, "LAST": True, "BACKWARD": True},
-        **{"OF_KEYS": True, "MEANS": name == "means"},
-        **{"BLOCK_M": sizes.block_m, "TOKENS": launch.of_tokens(dtype)},
-        **{"TILE": sizes.tile, "HALF": sizes.half},
-        **launch.precision(dtype),
-    }
-    warps = sizes.warps if name in CHUNKS else 4
-    if name in SEGMENTS:
-        constants |= {"BLOCK_D": sizes.memory_d, "BLOCK_M": sizes.memory_m}
-    elif name == "scan_segments":
-        constants |= launch.scan_blocks(width, slots)
-    elif name == "scan_masses":
-        constants["BLOCK_M"], warps = min(launch.block(slots), 32), 1
-    elif name == "step_kernel":
-        constants |= launch.step_blocks(width, slots)
-        warps = constants["num_warps"]
+    kernel, shape = KERNELS[name], launch.Shape(1, 2, 64, width, 2, slots, dtype, 0, True)
+    plan = launch.Plan(shape)
+    if name == "step_kernel":
+        constants = {"D": width, "M": slots, "NORMALISED": True, **step_blocks(width, slots)}
+        warps = constants.pop("num_warps")
+    elif name in SCANS:
+        constants, warps = {**plan.of_scans, "GIVEN": True}, plan.blocks.scan_warps
+        constants |= {"LAST": True} if name == "scan_back" else {}
+    else:
+        constants, warps = plan.of_chunks, plan.blocks.warps
+        constants = {**constants, "STEEP": name == "steep_back"}
     constants = {key: value for key, value in constants.items() if key in kernel.arg_names}
-    signature = {key: kind(key, dtype, constants) for key in kernel.arg_names}
-    if name == "scan_segments":
-        signature |= dict.fromkeys(("keys", "values"), "*fp32")
+    signature = {key: kind(key, plan, constants) for key in kernel.arg_names}
     aligned = {
         (number,): [["tt.divisibility", 16]]
         for number, key in enumerate(kernel.arg_names)
@@ -170,20 +143,20 @@ def build(capability: int, dtype: torch.dtype, width: int, slots: int, name: str
     )
 
 
-def kind(name: str, dtype: torch.dtype, constants: dict[str, Any]) -> str:
+def kind(name: str, plan: Any, constants: dict[str, Any]) -> str:
     """The type of an argument, in Triton's words."""
-    of_dtype = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
+    types = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
     if name in constants:
         return "constexpr"
-    if name in TOKENS:
-        return f"*{of_dtype}"
-    if name in OF_MEMORY:
-        return "*bf16" if dtype == torch.bfloat16 else "*fp32"
-    if name in FLOATS or name.startswith(("start_", "end_", "given_", "last_")):
-        return "*fp32"
-    if name in TABLES:
-        return "*i32"
-    return {"steep": "*i8", "scale": "fp32"}.get(name, "i32")
+    for names, dtype in (
+        (TOKENS, plan.shape.dtype),
+        (("memories",), plan.memories),
+        (OF_GRADIENTS, plan.gradients),
+        (FLOATS, torch.float32),
+    ):
+        if name in names or dtype == torch.float32 and name.startswith(STATES):
+            return f"*{types[dtype]}"
+    return {"scale": "fp32", "cu_seqlens": "*i32"}.get(name, "i32")
 
 
 def usage(cubin: bytes) -> tuple[int, int]:

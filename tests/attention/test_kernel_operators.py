@@ -1,5 +1,7 @@
 """The kernels as operators of torch: compiled, checkpointed, under autocast, in a CUDA graph."""
 
+import warnings
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -27,23 +29,22 @@ def kernels(gpu_or_interpreter):
 @pytest.fixture
 def no_kernels(monkeypatch):
     """Launches that do nothing, for tensors without data."""
-    from fairseq_memattn.attention.ops.abc.triton import backward, decoding, forward, launch
+    from fairseq_memattn.attention.ops.abc.triton import decoding, kernels, launch
 
     class Nothing:
-        arg_names = ()
+        def __init__(self, name):
+            self.name = name
 
         def __getitem__(self, grid):
-            return lambda *args, **options: None
+            return lambda *args, **options: ran.append(self.name)
 
+    ran = []
     monkeypatch.setattr(launch, "INTERPRETED", True)
-    kernels = {
-        forward: ["masses", "states", "find_steep", "attend", "scan_masses", "scan_segments"],
-        backward: ["attend_queries", "states_back", "attend_tokens"],
-        decoding: ["step_kernel"],
-    }
-    for module, names in kernels.items():
-        for name in names:
-            monkeypatch.setattr(module, name, Nothing())
+    monkeypatch.setattr(launch, "QUICK", False)
+    for name in ("states", "scan", "attend", "queries_back", "scan_back", "tokens_back"):
+        monkeypatch.setattr(kernels, name, Nothing(name))
+    monkeypatch.setattr(decoding, "step_kernel", Nothing("step_kernel"))
+    return ran
 
 
 def attend(mask, *args):
@@ -96,13 +97,13 @@ def test_operators(device):
 
     given = inputs(CASE).leaves(torch.float32, device)
     state = MemoryState.empty(given.k, given.v, given.log_alpha)
-    mask, lengths = padding(CASE, device), torch.tensor([0, 4, 9], device=device)
+    lengths = torch.tensor([0, 4, 9], device=device)
     check = partial(
         torch.library.opcheck,
         test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
     )
-    check(operators.abc_causal, (*given, mask, *state, None, 0.5, True))
-    check(operators.abc_causal, (*given, None, *[None] * 3, lengths, 0.5, True))
+    check(operators.abc_causal, (*given, *state, None, 0.5, True))
+    check(operators.abc_causal, (*given, *[None] * 3, lengths, 0.5, True))
     first = inputs(Case(1, batch=1)).to(device)
     state = MemoryState.empty(first.k, first.v, first.log_alpha)
     for operator in (decoding.abc_step, decoding.abc_step_):
@@ -210,24 +211,53 @@ def test_memory_of_the_backward_pass(dtype, shape, slots, no_kernels):
     with Recorder() as backward:
         grads = torch.autograd.grad(out, given, grad_out)
     assert sum(x.nbytes for x in grads) == nbytes
-    assert kept + backward.peak - nbytes <= 2.8 * nbytes
+    assert kept + backward.peak - nbytes <= 3.0 * nbytes
 
 
-@pytest.mark.parametrize(("shape", "launches"), [((8, 8, 1024, 64), 10), ((1, 16, 8192, 64), 16)])
-def test_launches_of_a_forward_and_backward_pass(shape, launches, no_kernels, monkeypatch):
+@pytest.mark.parametrize("shape", [(8, 8, 1024, 64), full((1, 16, 32768, 64))])
+def test_launches_of_a_forward_and_backward_pass(shape, no_kernels):
     """Each of which takes Python as long as the kernels of a short input take the GPU."""
-    from fairseq_memattn.attention.ops.abc.triton.launch import Launch
-
-    ran = []
-    monkeypatch.setattr(Launch, "run", lambda self, kernel, *args, **options: ran.append(kernel))
     given = [
         torch.empty(shape, dtype=torch.bfloat16, device="meta", requires_grad=True)
         for _ in range(4)
     ]
-    with Recorder():
+    with Recorder() as recorder:
         out = abc_attention(*given, causal=True)
         torch.autograd.grad(out, given, torch.empty_like(out))
-    assert len(ran) == launches
+    of_queries = ["queries_back"] * 2
+    assert no_kernels == ["states", "scan", "attend", *of_queries, "scan_back", "tokens_back"]
+    others = set(recorder.calls) - {"abc_causal", "abc_causal_backward"}
+    assert others <= {"empty", "new_empty", "empty_like", "select", "unbind", "transpose", "detach"}
+
+
+# --- Wrong products of a compiler
+
+
+@pytest.mark.full
+def test_the_kernels_test_themselves(device):
+    from fairseq_memattn.attention.ops.abc.triton import selftest
+
+    assert selftest.error(device, 16, 5) < selftest.WRONG / 2
+
+
+def test_wrong_products_are_left_out(monkeypatch):
+    """Once for each width and number of slots, with one warning."""
+    from fairseq_memattn.attention.ops.abc.triton import launch, selftest
+
+    gpu, errors = torch.device("cuda", 0), {16: 0.2, 32: 0.01, 64: torch.inf}
+    asked = []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(selftest, "error", lambda *key: (asked.append(key), errors[key[2]])[1])
+    monkeypatch.setattr(selftest, "tried", {})
+    with warnings.catch_warnings(record=True) as warned:
+        found = [selftest.may_use_wgmma(gpu, 64, slots) for slots in (16, 32, 64, 16, 64)]
+    assert found == [False, True, False, False, False]
+    assert len(asked) == 3 and len(warned) == 1 and "wrong on a GPU" in str(warned[0].message)
+    sizes = launch.sizes(64, 64, torch.bfloat16, wgmma=False)
+    assert sizes.chunk == sizes.tile == 32
 
 
 # --- CUDA graphs

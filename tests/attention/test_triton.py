@@ -17,8 +17,7 @@ from torch.testing import assert_close
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.ops import common
-from fairseq_memattn.attention.ops.abc.triton import launch as launching
-from fairseq_memattn.attention.ops.abc.triton.launch import Launch, rows_contiguous
+from fairseq_memattn.attention.ops.abc.triton.launch import Plan, rows_contiguous
 from fairseq_memattn.attention.ops.common import MemoryState
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 4e-2, torch.float16: 8e-3}
@@ -121,12 +120,8 @@ def test_keys_and_values_with_a_mean(dtype, mean, deviation, tolerance, slots, d
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_means_of_sequences_in_pieces(dtype, groups, device, monkeypatch):
+def test_means_of_sequences_in_pieces(dtype, device):
     """Padding has another mean, a memory is given, and heads share a control."""
-    monkeypatch.setattr(launching, "SEGMENT", 2)
-    whole = [slice(0, 2)] if groups == 1 else [slice(0, 1), slice(1, 2)]
-    monkeypatch.setattr(Launch, "groups_of_heads", lambda self, inputs: whole)
     case = Case(150, "both", shared=True, width=16, batch=2)
     given = with_a_mean(case, 3, 0.3)
     for x in (given.k, given.v):
@@ -241,13 +236,10 @@ def test_split_and_continued(control, device):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("control", "shared", "segment"),
-    [("plain", False, 1), full("late +200", True, 1), full("relu", True, 2)],
+    ("control", "shared"), [("plain", False), full("late +200", True), full("relu", True)]
 )
-def test_several_segments(control, shared, segment, device, monkeypatch):
-    """The memories of long sequences; at a few chunks here."""
-    monkeypatch.setattr(launching, "SEGMENT", segment)
-    case = Case(80 + 64 * segment, "both", control=control, shared=shared, batch=2)
+def test_several_chunks(control, shared, device):
+    case = Case(144, "both", control=control, shared=shared, batch=2)
     assert_continues_exactly(case, device)
 
 
@@ -255,14 +247,12 @@ def test_several_segments(control, shared, segment, device, monkeypatch):
 @pytest.mark.parametrize("shared", [full(False), full(True)])
 def test_some_heads_at_a_time(shared, device, monkeypatch):
     """The backward pass where the memories of all heads at once are too large."""
-    monkeypatch.setattr(Launch, "groups_of_heads", lambda self, inputs: [slice(0, 1), slice(1, 3)])
+    monkeypatch.setattr(Plan, "group", 2)
     assert_continues_exactly(Case(40, "both", shared=shared, heads=3, batch=1), device)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("segment", [1, full(16)])
-def test_additive(segment, device, monkeypatch):
-    monkeypatch.setattr(launching, "SEGMENT", segment)
+def test_additive(device):
     case = Case(140, "both", shared=True)
     phi = inputs(case).log_alpha
     phi[:, :, :20, 1] = phi[..., 2] = 0
@@ -280,10 +270,8 @@ def test_additive(segment, device, monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("segment", [1, full(16)])
-def test_packed_sequences(segment, device, monkeypatch):
+def test_packed_sequences(device):
     """As if each were alone; two of them are empty, and four positions are in none."""
-    monkeypatch.setattr(launching, "SEGMENT", segment)
     lengths = [1, 0, 97, 5, 0]
     ends = [0, *itertools.accumulate(lengths)]
     case = Case(sum(lengths) + 4, batch=1)
@@ -362,18 +350,12 @@ def test_not_a_number(device):
 
 def test_one_kernel_for_all_lengths():
     """Triton compiles none again for a length or a number of heads of 1, or that 16 divides."""
-    from fairseq_memattn.attention.ops.abc.triton import backward, forward, launch, shared
+    from fairseq_memattn.attention.ops.abc.triton import kernels, launch
 
-    kernels = [forward.masses, forward.states, forward.find_steep, forward.attend]
-    kernels += [forward.scan_masses, forward.scan_segments]
-    kernels += [
-        backward.attend_queries,
-        backward.states_back,
-        backward.attend_tokens,
-    ]
-    for kernel in kernels:
+    for name in ("states", "scan", "attend", "queries_back", "scan_back", "tokens_back"):
+        kernel = getattr(kernels, name)
         options = kernel.kwargs if launch.INTERPRETED else vars(kernel)
-        assert options["do_not_specialize"] == shared.VARYING
+        assert options["do_not_specialize"] == kernels.VARYING
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

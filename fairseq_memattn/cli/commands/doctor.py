@@ -139,6 +139,8 @@ def examine() -> Iterator[Finding]:
         yield from (
             checked(", ".join(("layer", *case)), partial(layer, *case)) for case in layers()
         )
+        if len(layers()) > 1:
+            yield checked("products of kernels", products)
     if fairseq_works.status == OK:
         yield checked("training", training)
     for package in (*IN_EXTRAS, *BESIDE):
@@ -244,7 +246,7 @@ def layer(device: str, dtype: str = "float32") -> str:
     from fairseq_memattn.attention import abc_attention, chosen_backend, use_backend
 
     generator = torch.Generator().manual_seed(1)
-    shapes = [(1, 2, 1100, 16)] * 3 + [(1, 2, 1100, 80)]  # all kernels, with three segments
+    shapes = [(1, 2, 1100, 16)] * 3 + [(1, 2, 1100, 80)]  # more than one chunk
     kind, allowed = getattr(torch, dtype), 1e-3 if dtype == "float32" else 0.03
     inputs = [torch.randn(shape, generator=generator).to(kind) for shape in shapes]
     on_device = [given.to(device).requires_grad_() for given in inputs]
@@ -260,6 +262,23 @@ def layer(device: str, dtype: str = "float32") -> str:
     if not largest < allowed:
         raise ArithmeticError(f"differs by {largest:.1e} from its slow form")
     return f"{chosen_backend(on_device[0], 80)}, at most {largest:.0e} from its slow form"
+
+
+def products() -> str:
+    """How the kernels of the GPU form products in bfloat16, by their test of themselves."""
+    import torch
+
+    from fairseq_memattn.attention.ops.common import HAS_TRITON
+
+    if not HAS_TRITON:
+        return "no kernels without Triton"
+    from fairseq_memattn.attention.ops.abc.triton.selftest import may_use_wgmma
+
+    device = torch.device("cuda", torch.cuda.current_device())
+    wrong = [str(slots) for slots in (32, 64, 128) if not may_use_wgmma(device, 64, slots)]
+    if wrong:
+        return f"slower ones for {', '.join(wrong)} slots, as this compiler's are wrong"
+    return "of 64 rows, which are right"
 
 
 def causal(attend: Callable[..., Any], inputs: list[Any]) -> list[Any]:

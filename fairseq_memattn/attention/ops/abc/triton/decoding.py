@@ -7,12 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.abc.triton.launch import (
-    check_inputs,
-    rows_contiguous,
-    step_blocks,
-)
-from fairseq_memattn.attention.ops.abc.triton.shared import EMPTY, WRITTEN, logaddexp
+from fairseq_memattn.attention.ops.abc.triton.kernels import EMPTY, WRITTEN, logaddexp
+from fairseq_memattn.attention.ops.abc.triton.launch import block, check_inputs, rows_contiguous
 from fairseq_memattn.attention.ops.common import MemoryState
 
 
@@ -118,6 +114,14 @@ def _run_step(
             **step_blocks(width, slots),
         )
     return out
+
+
+def step_blocks(width: int, slots: int) -> dict[str, int]:
+    """Blocks and warps of a decoding step: so many slots at a time that their memory fits."""
+    block_d = block(width)
+    block_m = min(block(slots), max(16, 8192 // block_d))
+    num_warps = 8 if block_d * block_m > 4096 else 4
+    return {"BLOCK_D": block_d, "BLOCK_M": block_m, "num_warps": num_warps}
 
 
 @triton.jit
