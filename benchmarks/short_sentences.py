@@ -1,19 +1,22 @@
-"""Training speed on short sentences, for which a bounded memory has no advantage.
+"""Speed on short sentences, for which a bounded memory has little advantage.
 
-The contenders have the same sizes and random weights, and train on the same batches. All sentences
+The contenders have the same sizes and random weights, and work on the same batches. All sentences
 have the same length on both sides:
 
     abc       abc_mlp_transformer
     softmax   fairseq's transformer
 
-A step consists of forward and backward pass of fairseq's label-smoothed cross entropy, clipping of
-the gradients, and an update by fairseq's Adam. The contenders take turns at every step. The report
-has the target words per second of the median step, and the median over the rounds of the ratio of
-the two times.
+A step of training consists of forward and backward pass of fairseq's label-smoothed cross entropy,
+clipping of the gradients, and an update by fairseq's Adam. With `--beam`, fairseq's generator
+translates a batch, encoder included, into sentences of `--length` tokens; with `--sentences N`, the
+last sentence of windows of N, whose other sentences are given on both sides. The contenders take
+turns. The report has the target words per second of the median step or batch, and the median over
+the rounds of the ratio of the two times.
 """
 
 import statistics
 from argparse import Namespace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +32,11 @@ from common import (
     take_turns,
     write_report,
 )
+from decoding_steps import for_inference
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.sequence_generator import SequenceGenerator
 from models import (
     ARCHITECTURES,
     abc_and_softmax,
@@ -41,7 +46,7 @@ from models import (
     make_dictionary,
     random_words,
 )
-from torch import nn
+from torch import Tensor, nn
 
 Batch = dict[str, Any]
 
@@ -79,12 +84,46 @@ def make_batch(args: Namespace, dictionary: Dictionary) -> Batch:
     }
 
 
+class Translator:
+    """A model and fairseq's generator, for sentences of exactly --length tokens."""
+
+    def __init__(self, model: nn.Module, args: Namespace, dictionary: Dictionary) -> None:
+        self.model, words = for_inference(model), args.length * args.sentences
+        self.generator = SequenceGenerator(
+            [model], dictionary, beam_size=args.beam, max_len_a=0, max_len_b=words, min_len=words
+        )
+
+    def step(self, batch: Batch, prefix: Tensor | None) -> None:
+        self.generator.generate([self.model], batch, prefix_tokens=prefix)
+
+
+def search_steps(
+    args: Namespace, dictionary: Dictionary, models: dict[str, nn.Module]
+) -> dict[str, Callable[[], None]]:
+    length = args.length * args.sentences
+    source = random_words(dictionary, args, args.batch, length)
+    source[:, -1] = dictionary.eos()
+    lengths = source.new_full((args.batch,), length)
+    batch = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+    prefix = None
+    if args.sentences > 1:
+        prefix = random_words(dictionary, args, args.batch, length - args.length)
+    translators = {name: Translator(model, args, dictionary) for name, model in models.items()}
+    return {name: partial(each.step, batch, prefix) for name, each in translators.items()}
+
+
 def measure(args: Namespace) -> tuple[dict[str, list[float]], int]:
-    """The seconds of every step by contender, and the number of target words of a step."""
+    """The seconds of every step by contender, and the number of target words of a step.
+
+    Words of a window's other sentences do not count.
+    """
     dictionary = make_dictionary(args.vocabulary)
-    models = build_contenders(args, dictionary, args.length + 1, abc_and_softmax(args))
-    trainers = {name: Trainer(model, dictionary) for name, model in models.items()}
+    longest = args.length * args.sentences + 2
+    models = build_contenders(args, dictionary, longest, abc_and_softmax(args))
     torch.manual_seed(0)
+    if args.beam:
+        return take_turns(args, search_steps(args, dictionary, models)), args.batch * args.length
+    trainers = {name: Trainer(model, dictionary) for name, model in models.items()}
     batch = make_batch(args, dictionary)
     steps = {name: partial(trainer.step, batch) for name, trainer in trainers.items()}
     return take_turns(args, steps), batch["ntokens"]
@@ -111,7 +150,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
     title = "{length}-token sentences: {ratio:.2f} times fairseq's speed"
     axes.set(
         xlabel="round",
-        ylabel="target words a second in training",
+        ylabel="target words a second",
         title=title.format(length=report["setting"]["length"], ratio=report["ratio"]),
     )
     axes.set_ylim(bottom=0)
@@ -125,6 +164,9 @@ def parse_arguments() -> Namespace:
     add = parser.add_argument
     add("--length", type=int, default=25, help="tokens a sentence (%(default)s)")
     add("--tokens", type=int, default=4000, help="tokens a batch, of one side (%(default)s)")
+    add("--beam", type=int, default=0, help="translate with this beam; 0 trains (%(default)s)")
+    add("--batch", type=int, default=8, help="sentences of a batch, with --beam (%(default)s)")
+    add("--sentences", type=int, default=1, help="of a window, with --beam (%(default)s)")
     add_round_options(parser, repeats=7, warmup=2)
     add_model_options(parser)
     add_slot_options(parser)
@@ -133,6 +175,8 @@ def parse_arguments() -> Namespace:
     args = parse(parser)
     if args.repeats < 2:
         parser.error(f"--repeats must be at least 2, for quartiles, but is {args.repeats}")
+    if args.sentences > 1 and not args.beam:
+        parser.error("--sentences needs --beam: windows are not trained on here")
     return args
 
 
