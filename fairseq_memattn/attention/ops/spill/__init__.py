@@ -201,7 +201,9 @@ def spill_write(
     tokens, device = packing.real.sum(dim=(1, 2, 3)), k.device
     index = torch.arange(k.shape[2], device=device)
     queue = tokens.unsqueeze(1) - places.window + torch.arange(places.window, device=device)
-    wanted = torch.cat([torch.arange(places.first, device=device).expand(len(k), -1), queue], dim=1)
+    wanted = torch.cat(
+        [torch.arange(places.first, device=device).expand(k.shape[0], -1), queue], dim=1
+    )
     missing = ((wanted < 0) | (wanted >= tokens.unsqueeze(1)))[:, None, :, None]
     wanted = wanted.clamp(0, k.shape[2] - 1)
     keys, values = (take(x, wanted).masked_fill(missing, 0.0) for x in (k, v))
