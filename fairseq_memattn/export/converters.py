@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export import network_models, transformer_converter
+from fairseq_memattn.models.bounded_llama import BoundedLlama
 from fairseq_memattn.models.genbert import GMATGenBert
 from fairseq_memattn.models.gmat_bert import GMATBert
 from fairseq_memattn.models.t5 import T5
@@ -21,6 +22,7 @@ CONVERTERS: dict[type, Callable[[Any, Any], PreTrainedModel]] = {
     GMATBert: network_models.from_gmat_bert,
     GMATGenBert: network_models.from_gmat_genbert,
     T5: network_models.from_t5,
+    BoundedLlama: network_models.from_bounded_llama,
     TransformerModelBase: transformer_converter.translator,
     TransformerLanguageModel: transformer_converter.language_model,
     RobertaModel: transformer_converter.masked_language_model,

@@ -6,12 +6,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.models.bounded_llama import BoundedLlama
 from fairseq_memattn.models.genbert import GMATGenBert
 from fairseq_memattn.models.gmat_bert import GMATBert
 from fairseq_memattn.models.t5mem import T5Mem
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
 from fairseq_memattn.modules.span_head import SpanHead
 from fairseq_memattn.tasks.majority_tagging import MajorityTaggingTask
+from fairseq_memattn.transformers.decoder import (
+    SIZES,
+    BoundedDecoderConfig,
+    BoundedDecoderForCausalLM,
+)
 from fairseq_memattn.transformers.gmat_genbert import (
     GenBERTConfig,
     GenBERTForConditionalGeneration,
@@ -39,6 +45,25 @@ NAMES = {
     "decoder.lm_head.": "{head}",
     "decoder.": "",
 }
+
+
+def from_bounded_llama(model: BoundedLlama, task: Any) -> BoundedDecoderForCausalLM:
+    """The decoder with its output projection."""
+    sizes, words = model.decoder.sizes, task.target_dictionary
+    fields = {theirs: getattr(sizes, ours) for theirs, ours in SIZES.items()}
+    config = BoundedDecoderConfig(
+        **fields,
+        controls=list(sizes.controls),
+        rotary_base=sizes.rotary.base,
+        **{f"{name}_token_id": getattr(words, name)() for name in ("bos", "pad", "eos")},
+    )
+    made = BoundedDecoderForCausalLM(config)
+    weights = {
+        f"model.{name}".replace("model.output_projection.", "lm_head."): weight
+        for name, weight in model.decoder.state_dict().items()
+    }
+    made.load_state_dict(weights)
+    return made
 
 
 def from_gmat_bert(model: GMATBert, task: Any) -> GMATPreTrainedModel:

@@ -151,7 +151,8 @@ def _of_t5() -> list[Case]:
     return cases
 
 
-CASES = [*_of_controls(), *_of_gmat(), *_of_t5()]
+LLAMA = """--abc-kv-heads 1 --abc-controls '[{"control": "local_mlp", "slots": 8}]'"""
+CASES = [*_of_controls(), *_of_gmat(), *_of_t5(), Case("abc_llama", "language_model", LLAMA)]
 
 
 def each_case(*kinds: str, every: int = 0, first: int = 0) -> pytest.MarkDecorator:

@@ -16,7 +16,9 @@ WORDS = test_gmat.WORDBOOK
 TASK = SimpleNamespace(source_dictionary=WORDS, target_dictionary=WORDS, args=SimpleNamespace())
 
 
-@pytest.mark.parametrize("name", ["abc_random_transformer", "rfa_transformer", "t5", "t5mem_v3"])
+@pytest.mark.parametrize(
+    "name", ["abc_random_transformer", "rfa_transformer", "t5", "t5mem_v3", "abc_llama"]
+)
 def test_every_parameter_is_read_from_the_weights(name):
     """Small ones, which training changes too, and tables of integers."""
     torch.manual_seed(1)
@@ -31,7 +33,7 @@ def test_every_parameter_is_read_from_the_weights(name):
             weight += 1
     content = {"names": names, "constants": constants}
     again = way_back.restored(content, new.state_dict())
-    parameters = dict(model.named_parameters())
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     for key, weight in model.state_dict().items():
         expected = weight + 1 if key in parameters else weight
         assert torch.equal(again[key], expected), key

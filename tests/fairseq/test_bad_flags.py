@@ -18,6 +18,7 @@ from fairseq_memattn.attention.controls import CONTROLS, control_class
 from fairseq_memattn.attention.controls.options import option_fields
 from fairseq_memattn.errors import LARGEST, MemAttnError, flag
 from fairseq_memattn.models import abc_config, abc_transformer_lm, gmat_config
+from fairseq_memattn.models.bounded_llama import BoundedLlamaConfig
 from fairseq_memattn.models.t5 import T5Config
 from fairseq_memattn.models.t5mem import T5MemConfig
 
@@ -60,6 +61,7 @@ CONFIGS = {
     "gmat_transformer": gmat_config.GMATTransformerConfig,
     "gmat_genbert": gmat_config.GenBertConfig,
     "t5": T5Config,
+    "abc_llama": BoundedLlamaConfig,
     "t5mem_v3": T5MemConfig,
 }
 # Flags of which 0 has a meaning: a size that is switched off or computed, a first seed.
@@ -69,12 +71,16 @@ ZERO = {
     *("abc_max_length", "abc_local_window", "abc_random_seed", "abc_low_rank"),
     *("abc_stride", "abc_cluster_bits", "abc_sink_tokens", "abc_slot_bias"),
     *("source_context", "target_context", "sentinels", "data_seed", "noise_density"),
-    "chunk_overlap",
+    *("chunk_overlap", "abc_kv_heads", "decoder_ffn_embed_dim"),
 }
 # Flags that are text, and values that make no sense.
 TEXTS = {
     "gmat_decoder_control": ["nothing", ""],
     "context_separator": ["<pad>", "</s>", "<s>", "<unk>", "", "a b"],
+    "abc_controls": [
+        *("x", "{}", "[]", '["mlp"]', '[{"slots": 4}]', '[{"control": "no", "slots": 4}]'),
+        '[{"control": "mlp", "slots": 4, "stride": 2}]',
+    ],
     "abc_global_positions": ["x", "-1", "1.5"],
     "abc_causal_layers": [
         "nothing",
@@ -162,9 +168,9 @@ def test_every_flag_of_a_task(task, name, values):
 def test_every_flag_of_a_model(arch, name, values):
     causal = 0 if "workspace" in arch else 4
     for value in values:
-        given = {"abc_causal_slots": causal, "abc_cross_slots": 4, name: value}
+        given = {"abc_causal_slots": causal, "abc_cross_slots": 4, "max_target_positions": 32}
         with pytest.raises(MemAttnError, match=f"^{flag(name)} (must|has) "):
-            test_gmat.build(arch, longest=32, **given)
+            test_gmat.build(arch, longest=32, **given | {name: value})
 
 
 def flags_of(cls):

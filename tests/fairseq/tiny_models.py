@@ -56,6 +56,7 @@ TINY_MODELS = (
         arch: TinyModel(lambda arch=arch: abc_models.language_model(arch), text)
         for arch in abc_models.LANGUAGE_MODELS
     }
+    | {"abc_llama": TinyModel(lambda: abc_models.language_model("abc_llama"), text)}
     | {
         arch: TinyModel(lambda arch=arch: abc_models.roberta(arch), words)
         for arch in abc_models.ROBERTAS

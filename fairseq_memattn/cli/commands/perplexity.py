@@ -323,9 +323,8 @@ def read_streams(args: argparse.Namespace, model: Any, task: Any) -> "list[Tenso
     import torch
 
     from fairseq_memattn.documents.ids import read_docids
-    from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
 
-    if not isinstance(model.decoder, ABCTransformerDecoder):
+    if not hasattr(model.decoder, "read_on"):
         raise ValueError(
             f"--path {args.path}: --stateful needs a bounded memory, but this model has none"
         )
