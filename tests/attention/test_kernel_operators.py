@@ -110,6 +110,12 @@ def test_operators(device):
         check(operator, (*first, *state, 0.5, True))
 
 
+def test_second_derivatives_are_refused(device):
+    given = inputs(CASE).leaves(torch.float32, device)
+    with pytest.raises(RuntimeError, match="no second derivatives"):
+        torch.autograd.grad(attend(None, *given).sum(), given.v, create_graph=True)
+
+
 # --- torch.utils.checkpoint
 
 

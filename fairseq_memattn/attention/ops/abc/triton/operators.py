@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fairseq_memattn.attention.ops.abc.triton import kernels
 from fairseq_memattn.attention.ops.abc.triton.launch import (
@@ -261,8 +260,12 @@ class Causal(torch.autograd.Function):
         return output
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the backend triton has no second derivatives (create_graph=True); "
+                'compute them in use_backend("naive").'
+            )
         return _gradients(backward, ctx, *grads)
 
 
