@@ -38,6 +38,16 @@ class Imitation(Trainer):
         self.teacher = teacher
         self.model_accepts_loss_kwargs = False  # the losses are means of a batch
 
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """transformers' hook. Both models run in the precision of the training."""
+        device = inputs["input_ids"].device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self.args.bf16):
+            return self.loss_of(model, inputs["input_ids"])
+
+    def loss_of(self, student: nn.Module, tokens: Tensor) -> Tensor:
+        """tokens: (B, T)"""
+        raise NotImplementedError
+
     def go_on(self) -> None:
         """Trains from the last checkpoint, if there is one."""
         folder = str(self.args.output_dir)
@@ -48,21 +58,20 @@ class Imitation(Trainer):
 class AttentionTransfer(Imitation):
     """Each bounded attention learns the output that the teacher's has for the same input."""
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def loss_of(self, student: nn.Module, tokens: Tensor) -> Tensor:
         """The mean of `attention_errors`."""
-        return torch.stack(attention_errors(self.teacher, model, inputs["input_ids"])).mean()
+        return torch.stack(attention_errors(self.teacher, student, tokens)).mean()
 
 
 class Distillation(Imitation):
     """The student learns the teacher's distribution of each next token."""
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def loss_of(self, student: nn.Module, tokens: Tensor) -> Tensor:
         """The mean Kullback-Leibler divergence of a token, in nats."""
         with torch.no_grad():
-            expected = self.teacher(**inputs, use_cache=False).logits.float().log_softmax(dim=-1)
-        found = model(**inputs).logits.float().log_softmax(dim=-1)
-        total = kl_div(found, expected, reduction="sum", log_target=True)
-        return total / inputs["input_ids"].numel()
+            expected = self.teacher(tokens, use_cache=False).logits.float().log_softmax(dim=-1)
+        found = student(tokens).logits.float().log_softmax(dim=-1)
+        return kl_div(found, expected, reduction="sum", log_target=True) / tokens.numel()
 
 
 def bounded(student: nn.Module) -> dict[int, ABCAttention]:

@@ -142,8 +142,10 @@ def train(
 
 def training_arguments(args: argparse.Namespace, folder: Path) -> Any:
     """Those of a stage, by the name of its folder."""
+    import torch
     from transformers import TrainingArguments
 
+    on_cpu = str(args.device).startswith("cpu") or not torch.cuda.is_available()
     return TrainingArguments(
         str(folder),
         max_steps=getattr(args, f"{folder.name}_updates"),
@@ -155,7 +157,8 @@ def training_arguments(args: argparse.Namespace, folder: Path) -> Any:
         save_steps=args.save_every,
         save_total_limit=1,
         seed=args.seed,
-        use_cpu=str(args.device).startswith("cpu"),
+        use_cpu=on_cpu,
+        bf16=not on_cpu,
         remove_unused_columns=False,
         report_to=[],
     )
