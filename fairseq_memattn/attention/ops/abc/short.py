@@ -18,8 +18,8 @@ VECTOR = 16
 
 
 def fits(q: Tensor, k: Tensor) -> bool:
-    """Whether the tokens are few, and each head of queries has its own keys."""
-    return q.shape[2] <= chunked.CHUNK_SIZE and q.shape[1] == k.shape[1]
+    """Whether the tokens are few and on a CPU, and each head of queries has its own keys."""
+    return q.is_cpu and q.shape[2] <= chunked.CHUNK_SIZE and q.shape[1] == k.shape[1]
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, scale: float) -> Tensor | None:
@@ -28,7 +28,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, scale: float) 
     q, k, v: (B, H, T, D); log_alpha: (B, H or 1, T, M), `EMPTY` where nothing is written.
 
     None where the first token leaves a slot empty, or where F and Z cannot be held in floating
-    point. Reads a number back from the device to know it.
+    point. Reads a number to know it.
     """
     peak = log_alpha.detach().amax(dim=2, keepdim=True).clamp(min=0.5 * EMPTY)
     fraction = (log_alpha - peak).exp()
