@@ -3,9 +3,10 @@
 import shlex
 
 import pytest
-from full import full
 from harness import LANGUAGE_MODEL, start_on, train, train_on
 from test_processes import assert_same_weights, losses, validation
+
+pytestmark = pytest.mark.full
 
 BLOCKS = "--tokens-per-sample 27 --store-ema"
 LINES = "--sample-break-mode eos --max-tokens 300"  # of different lengths
@@ -14,9 +15,7 @@ ADAPTIVE = "--criterion adaptive_loss --adaptive-softmax-cutoff 20,40 --ddp-back
 FLAGS = [*LANGUAGE_MODEL, "--max-update", 4, "--dropout", 0, "--lr", 0.001]
 
 
-@pytest.mark.parametrize(
-    "flags, processes", [(LINES, 2), full(BLOCKS, 4), full(LEARNED, 2), full(ADAPTIVE, 4)]
-)
+@pytest.mark.parametrize("flags, processes", [(LINES, 2), (BLOCKS, 4), (LEARNED, 2), (ADAPTIVE, 4)])
 def test_parts_of_samples(flags, processes, monolingual, tmp_path):
     """Two of four processes have parts of one sample, and the others of the next."""
     flags = [*FLAGS, *shlex.split(flags)]
@@ -37,7 +36,6 @@ MISTAKES = {
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("flags", "sentence"), MISTAKES.items(), ids=MISTAKES)
 def test_mistakes(flags, sentence, monolingual, tmp_path):
     given = [*FLAGS, *shlex.split(flags), "--save-dir", tmp_path / "model"]
