@@ -12,10 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks/kernel_resources.py"
 SHARED_MEMORY = {"80": 166912, "90": 232448}  # bytes that a program can have, by capability
-# Bytes of stack in bfloat16, for up to 64 slots.
-SPILLED = {"queries_back": 640, "steep_back": 2000}
+SPILLED = {"queries_back": 256, "steep_back": 1600}  # bytes of stack, at most
 FEW = "--capability 90 --width 64 --slots 64 --kernels states attend"
-ALL = "--dtype bf16 fp16 fp32 --width 16 64 128 256 --slots 16 64 128 256"
+ALL = "--capability 90 --dtype bf16 fp16 --width 64 --slots 64"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,6 @@ def test_the_kernels_fit(request):
     assert header[-4:] == ["products", "registers", "stack", "shared"]
     for row in rows:
         assert int(row[-1]) <= SHARED_MEMORY[row[0]], row
-        if int(row[3]) <= 64 and row[1] == "bf16":
+        if row[1] == "bf16":
             assert int(row[-2]) <= SPILLED.get(row[4], 0), row
-        assert row[0] == "90" or "wgmma" not in row[-4], row
     assert len(rows) >= 2

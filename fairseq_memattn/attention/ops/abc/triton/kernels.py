@@ -354,7 +354,8 @@ def scan(
             held = (mass > WRITTEN).to(tl.float32)
             mean = tl.sum(memory * held[None, :], axis=1) / tl.maximum(tl.sum(held, axis=0), 1.0)
     count = (end - start + C - 1) // C
-    for c in tl.range(0, count, num_stages=STAGES):
+    for j in tl.range(0, count, num_stages=STAGES):
+        c = (j + count * 0).to(tl.int64)
         new = tl.load(memories + c * 2 * DP * BM).to(tl.float32)
         of_new = tl.load(masses + c * 4 * BM)
         tl.store(masses + c * 4 * BM + 2 * BM, mass, is_one)
@@ -707,7 +708,7 @@ def scan_back(
                 mass += _along(end_values, grad_end_values, state, centres + DP, d0, m, D, M, BD)
     count = (end - start + C - 1) // C
     for j in tl.range(0, count, num_stages=STAGES):
-        c = count - 1 - j
+        c = (count - 1 - j).to(tl.int64)
         new = tl.load(grad_memories + c * 2 * DP * BM).to(tl.float32)
         tl.store(grad_memories + c * 2 * DP * BM, memory.to(grad_memories.dtype.element_ty))
         if NORMALISED:
