@@ -127,7 +127,8 @@ def test_importing_a_model_registers_it(forked):
 def test_importing_the_package_changes_nothing(forked):
     """No module of others is loaded, no filter, hook, thread or attribute of fairseq is set.
 
-    What finds the package's own modules under their old names finds nothing else.
+    What finds the package's own modules under their old names finds nothing else, and `torch.load`
+    takes the package's own states alone.
     """
     done = forked(
         "import numpy, sys, threading, warnings, torch\n"
@@ -137,7 +138,8 @@ def test_importing_the_package_changes_nothing(forked):
         "from torch.serialization import get_safe_globals\n"
         "def seen(): return (list(warnings.filters), sys.excepthook, threading.active_count(),"
         " [one for one in sys.meta_path if type(one).__module__ != 'fairseq_memattn.moved'],"
-        " list(sys.path_hooks), list(sys.path), len(get_safe_globals()),"
+        " list(sys.path_hooks), list(sys.path),"
+        " {one for one in map(str, get_safe_globals()) if 'fairseq_memattn' not in one},"
         " iterators.BackgroundConsumer, data_utils.np, checkpoint_utils.load_checkpoint_to_cpu,"
         " len(ARCH_MODEL_REGISTRY), set(sys.modules))\n"
         "before = seen()\n"
