@@ -154,6 +154,20 @@ def test_the_command_copies(folder, tmp_path):
     assert_close(model(ids).logits, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        ("local_mlp --slots 6 --window 6", "--window must leave some of the 6 slots"),
+        ("window --window 3", "--control window takes no --window"),
+        ("nosuch", "`control` must be one of"),
+    ],
+)
+def test_controls_are_checked_before_the_model_is_read(more, sentence, tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    assert main(command(tmp_path, tmp_path / "new", "--control", *more.split())) == 1
+    assert sentence in capsys.readouterr().err
+
+
 def test_the_command_trains_and_goes_on(folder, tmp_path, monkeypatch, capsys):
     """Interrupted in each stage, it ends with the weights of a training without interruption."""
     more = "--control local_mlp --slots 6 --window 3 --transfer-updates 4 --distill-updates 4 "

@@ -18,7 +18,7 @@ from fairseq_memattn.cli.shared.causal_models import load_causal, read_tokens
 from fairseq_memattn.cli.shared.inputs import check_given, require_file
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
-from fairseq_memattn.errors import LARGEST, MemAttnError
+from fairseq_memattn.errors import LARGEST, MemAttnError, flag
 from fairseq_memattn.files import read_json, write_json
 
 # What a training that goes on must have been started with.
@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.transformers.conversion import convert
 
     check_new(args.output)
+    check_control(args)
     torch.manual_seed(args.seed)
     teacher, tokenizer = load_causal(args.folder, args.device)
     layers = layers_of(args.layers, teacher.config.num_hidden_layers)
@@ -91,6 +92,26 @@ def control_of(args: argparse.Namespace) -> dict[str, Any] | str:
     if args.window is not None:
         given["local_window"] = args.window
     return given
+
+
+def check_control(args: argparse.Namespace) -> None:
+    """Makes a small layer with the control, before the model is read.
+
+    Raises ValueError for a control without a window of its own, and for sizes that it refuses.
+    """
+    from fairseq_memattn.attention.controls.options import OptionError
+    from fairseq_memattn.attention.nn import ABCAttention
+
+    given = control_of(args)
+    if isinstance(given, str):
+        return
+    try:
+        ABCAttention(8, 1, causal=True, **given)
+    except OptionError as error:
+        name = "--window" if error.name == "local_window" else flag(error.name)
+        raise ValueError(f"{name} {error.problem}") from error
+    except TypeError as error:
+        raise ValueError(f"--control {args.control} takes no --window") from error
 
 
 def layers_of(text: str | None, count: int) -> list[int]:
