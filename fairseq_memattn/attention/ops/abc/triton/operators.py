@@ -54,7 +54,7 @@ def _is_plain(q: Tensor) -> bool:
     """Whether nobody looks at the operators, whose dispatch takes longer than their launches."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    return type(q) in (Tensor, torch.nn.Parameter)
+    return type(q) in (Tensor, torch.nn.Parameter) and not q.is_meta
 
 
 def _plan(q: Tensor, log_alpha: Tensor, cu_seqlens: Tensor | None, normalised: bool) -> Plan:
