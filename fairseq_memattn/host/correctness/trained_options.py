@@ -152,6 +152,12 @@ def _symbols(dictionary: Path) -> list[bytes]:
     return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
 
 
+def _begun(state: Mapping[str, Any]) -> bool:
+    """Whether updates led to a checkpoint: an imported one has none, and nothing to resume."""
+    place = state["extra_state"]["train_iterator"]
+    return (place.get("epoch", 1), place.get("iterations_in_epoch", 0)) > (1, 0)
+
+
 def check_beginning(
     load_checkpoint: Any,
     trainer: Any,
@@ -163,7 +169,7 @@ def check_beginning(
     """`Trainer.load_checkpoint`, which compares options and dictionaries with the checkpoint's."""
     state = _saved(filename)
     if state:
-        if not reset_optimizer and state.get("last_optimizer_state") is None:
+        if not reset_optimizer and _begun(state) and state.get("last_optimizer_state") is None:
             raise MemAttnError(
                 f"{filename} has no state of the optimizer, so that no training can be resumed; "
                 "--finetune-from-model begins a new one with its weights"
