@@ -463,7 +463,7 @@ def test_half_precision_is_close(options, how, gradients):
     torch.testing.assert_close(loss, exact, rtol=0.02, atol=0.02)
     for name, parameter in model.named_parameters():
         error = (parameter.grad.float() - exact_grads[name]).norm()
-        assert error < 0.3 * exact_grads[name].norm() + 0.01, name
+        assert error < 0.4 * exact_grads[name].norm() + 0.01, name
 
 
 def test_a_language_model_of_which_layers_are_kept():
