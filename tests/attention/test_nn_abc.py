@@ -451,3 +451,10 @@ def test_steps_where_half_precision_is_the_default():
     finally:
         torch.set_default_dtype(torch.float32)
     assert out.isfinite().all()
+
+
+def test_weights_of_exact_keys_that_rotate_are_refused():
+    layer = ABCAttention(8, 2, slots=8, control="local_mlp", rotary=Rotary())
+    x = torch.randn(1, 5, 8)
+    with pytest.raises(ValueError, match="are not shown"):
+        layer.inspect(x, layer.tokens(x, None))

@@ -426,7 +426,11 @@ class ABCAttention(AttentionDropout):
 
         phi: the share of each token in each slot, over the whole source
         p: the weight of each slot for each query; p phi^T are the weights of the tokens
+
+        Raises ValueError for rotary positions with a control that rotates exact keys alone.
         """
+        if self.control.rotates and source.rotation is not None:
+            raise ValueError("the weights of a control that rotates exact keys alone are not shown")
         q, k, v = self.project(x, source.x, source.rotation)
         state = self.control.write(k, v, source)
         return self.vectors(k, source), self.control.weights(q, state)
