@@ -99,6 +99,9 @@ class DecoderSizes:
             max_positions=self.max_positions,
             **given,
         )
+        for of_heads in (attention.q_norm, attention.k_norm):
+            if of_heads is not None:
+                of_heads.eps = self.norm_epsilon
         inner = attention.out_proj.in_features
         attention.out_proj = nn.Linear(inner, self.embed_dim, bias=False)
         return attention

@@ -15,9 +15,13 @@ from fairseq_memattn.transformers.decoder import (
 )
 
 # The types of models that have the decoder's shape, and what it must be told of each.
-SHAPES: dict[str, dict[str, Any]] = {"llama": {}, "mistral": {}, "qwen2": {"qkv_bias": True}}
+SHAPES: dict[str, dict[str, Any]] = {
+    **{"llama": {}, "mistral": {}},
+    **{"qwen2": {"qkv_bias": True}, "qwen3": {"qk_norm": True}},
+}
 BIASES = ("attention_bias", "mlp_bias")
-FIXED_ROTARY = ("default", "linear", "llama3")
+# Those of the other types depend on the length of the text.
+FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
@@ -25,7 +29,7 @@ TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 def convert(
     teacher: PreTrainedModel, control: Mapping[str, Any] | str, layers: Collection[int]
 ) -> BoundedDecoderForCausalLM:
-    """The decoder with the weights of a model of Llama's, Mistral's or Qwen2's shape.
+    """The decoder with the weights of a model of Llama's, Mistral's, Qwen2's or Qwen3's shape.
 
     control: the arguments `control`, `slots` and others of `ABCAttention`, or "softmax", of the
         layers with these numbers, from 0. The others keep their attention, a window or softmax
@@ -52,6 +56,9 @@ def convert(
     student: Any = BoundedDecoderForCausalLM(given)
     student.to(device=teacher.device, dtype=teacher.dtype)
     weights = {k.replace(".o_proj.", ".out_proj."): w for k, w in teacher.state_dict().items()}
+    scale = _scaling(teacher) ** 2
+    of_queries = ".q_norm." if given.qk_norm else ".q_proj."
+    weights |= {name: w * scale for name, w in weights.items() if of_queries in name}
     missing, unexpected = student.load_state_dict(weights, strict=False)
     left = unexpected + [name for name in missing if ".control." not in name]
     if left:
@@ -75,13 +82,18 @@ def _rotary(teacher: Any) -> dict[str, Any]:
     """The fields of the configuration that give the model its rotary positions."""
     given, found = teacher.config.rope_parameters, teacher.model.rotary_emb
     kind = given["rope_type"]
-    if kind not in FIXED_ROTARY or found.attention_scaling != 1:
+    if kind not in FIXED_ROTARY:
         raise MemAttnError(
             f"the rotary positions of the model must be of type {', '.join(FIXED_ROTARY)}, "
-            f"but are {kind}"
+            f"but are {kind}, whose angles depend on the length of the text"
         )
     listed = None if kind == "default" else found.inv_freq.tolist()
     return {"rotary_base": given["rope_theta"], "rotary_frequencies": listed}
+
+
+def _scaling(teacher: Any) -> float:
+    """What multiplies queries and keys, which YaRN does beside turning them."""
+    return float(teacher.model.rotary_emb.attention_scaling)
 
 
 def _own(config: Any, layer: int) -> dict[str, Any] | str:

@@ -18,6 +18,7 @@ from transformers import (
     MistralConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
+    Qwen3Config,
 )
 
 from fairseq_memattn.attention.nn import ABCAttention
@@ -41,12 +42,23 @@ SCALED = {
     **{"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0},
     **{"high_freq_factor": 4.0, "original_max_position_embeddings": 16},
 }
+YARN = SCALED | {"rope_type": "yarn"}
 TEACHERS = {
     "llama": LlamaConfig(**SIZES),
     "smollm2": LlamaConfig(**SIZES, tie_word_embeddings=True, rms_norm_eps=1e-5),
     "llama 3": LlamaConfig(**SIZES, rope_parameters=SCALED, head_dim=8),
     "qwen2": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1),
+    "qwen3": Qwen3Config(**SIZES, head_dim=8, rms_norm_eps=1e-3),
+    "qwen3 with windows": Qwen3Config(
+        **SIZES,
+        rope_parameters=YARN,
+        use_sliding_window=True,
+        sliding_window=5,
+        max_window_layers=1,
+    ),
     "mistral": MistralConfig(**SIZES, sliding_window=5),
+    "yarn": LlamaConfig(**SIZES, rope_parameters=YARN),
+    "linear": LlamaConfig(**SIZES, rope_parameters=SCALED | {"rope_type": "linear"}),
 }
 
 
@@ -87,7 +99,7 @@ def test_layers_that_are_chosen():
         layers_of("2-x", 9)
 
 
-YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0}
+DYNAMIC = SCALED | {"rope_type": "dynamic"}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +107,10 @@ YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0}
     [
         (GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9), "llama, .* but is gpt2"),
         (LlamaConfig(**SIZES, attention_bias=True), "`attention_bias` of the model must be false"),
-        (LlamaConfig(**SIZES, rope_parameters=YARN), "must be of type default, .* but are yarn"),
+        (
+            LlamaConfig(**SIZES, rope_parameters=DYNAMIC),
+            "of type default, .* but are dynamic, whose",
+        ),
     ],
 )
 def test_models_of_other_shapes(config, message):

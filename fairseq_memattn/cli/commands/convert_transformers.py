@@ -2,8 +2,8 @@
 
   memattn convert-transformers FOLDER --control sinks --slots 64 --output NEW
 
-FOLDER has a model of Llama's, Mistral's or Qwen2's shape, as safetensors or as GGUF, and its
-tokenizer. The weights are copied, and each layer gets the control. With --text, two trainings
+FOLDER has a model of Llama's, Mistral's, Qwen2's or Qwen3's shape, as safetensors or as GGUF, and
+its tokenizer. The weights are copied, and each layer gets the control. With --text, two trainings
 follow: attention transfer, in which each layer's attention learns the output of the model's for the
 same input, and distillation, in which low-rank updates of the projections learn the model's
 distribution of the next token. A command that was interrupted goes on when it is given again.
