@@ -170,11 +170,12 @@ class DecoderLayer(nn.Module):
 
     def _attend(self, x: Tensor, inputs: LayerInputs, state: Any) -> tuple[Tensor, Any]:
         given: dict[str, Any] = {"key_padding_mask": inputs.key_padding_mask}
+        given["shared"] = inputs.shared
         if self.self_attn.rotary is not None:
             given["positions"] = inputs.positions
         if inputs.steps:
             return self.self_attn.step(x, state, **given)
-        return self.self_attn(x, shared=inputs.shared, **given), None
+        return self.self_attn(x, **given), None
 
 
 class Decoder(nn.Module):

@@ -453,8 +453,20 @@ def test_steps_where_half_precision_is_the_default():
     assert out.isfinite().all()
 
 
-def test_weights_of_exact_keys_that_rotate_are_refused():
-    layer = ABCAttention(8, 2, slots=8, control="local_mlp", rotary=Rotary())
-    x = torch.randn(1, 5, 8)
-    with pytest.raises(ValueError, match="are not shown"):
-        layer.inspect(x, layer.tokens(x, None))
+@pytest.mark.parametrize("control", ["mlp", "window", "sinks", "local_mlp"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_weights_make_up_the_output(control, causal):
+    """Of grouped and rotated heads with padding; in causal attention, for the last token."""
+    torch.manual_seed(3)
+    given = {"slots": 8, "control": control, "rotary": Rotary(10.0), "num_kv_heads": 2}
+    layer = ABCAttention(16, 4, causal=causal, **given).double().eval()
+    x, mask = torch.randn(2, 15, 16).double(), torch.zeros(2, 15, dtype=torch.bool)
+    mask[1, :3] = True
+    for length in (5, 13, 15):
+        part, padding = x[:, :length], mask[:, :length]
+        tokens = layer.tokens(part, padding)
+        phi, p = layer.inspect(part, tokens)
+        v = layer.split(layer.v_proj(part)).masked_fill(padding[:, None, :, None], 0.0)
+        found, expected = p @ phi.mT @ layer.of_queries(v), layer.attend(part, tokens)
+        seen = slice(-1, None) if causal else slice(3, None)
+        torch.testing.assert_close(found[:, :, seen], expected[:, :, seen])

@@ -19,6 +19,7 @@ from fairseq_memattn.cli import main
 from fairseq_memattn.cli.shared import texts
 from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.memories import attentions, memories_of
+from fairseq_memattn.networks import Decoder, DecoderSizes
 
 E, H, SLOTS, LENGTH = 8, 2, 5, 7
 SLOTS_OF = {"cross": 8, "encoder": 6, "causal": 4}  # of the trained models below
@@ -108,6 +109,20 @@ def test_windows_around_each_token_have_a_slot_a_token():
     assert torch.equal(memory.writing, torch.eye(LENGTH).expand(H, -1, -1))
     far = [[abs(t - s) > SLOTS // 2 for s in range(LENGTH)] for t in range(LENGTH)]
     assert torch.equal(memory.reading[0] == 0, torch.tensor(far))
+
+
+def test_the_decoder_of_llamas_shape():
+    controls = ({"control": "local_mlp", "slots": 4}, "softmax", {"control": "sinks", "slots": 4})
+    sizes = {"vocab_size": 9, "embed_dim": E, "heads": H, "layers": 3, "deviation": 0.5}
+    model, outputs = Decoder(DecoderSizes(**sizes, controls=controls)), []
+    layers = attentions(model)["causal"]
+    assert layers == [model.layers[0].self_attn, model.layers[2].self_attn]
+    for layer in layers:
+        layer.register_forward_hook(lambda module, args, out: outputs.append((args[0], out)))
+    memories = memories_of(model, {"tokens": torch.arange(9)[None]}, layers)
+    for layer, memory, (x, out) in zip(layers, memories, outputs, strict=True):
+        heads = memory.reading @ memory.writing.mT @ layer.split(layer.v_proj(x))[0]
+        torch.testing.assert_close(layer.join(heads[None])[0, -1], out[0, -1])
 
 
 def test_kernel_attention_is_refused():

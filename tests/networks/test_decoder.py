@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from fairseq_memattn.attention.nn import Rotary
 from fairseq_memattn.networks import DecoderLM, DecoderSizes
 
 TINY = {"vocab_size": 20, "embed_dim": 16, "ffn_dim": 24, "layers": 3, "heads": 4, "kv_heads": 2}
@@ -63,6 +64,14 @@ def test_padding_changes_nothing(kind, side):
     rest, state = model.step(padded[:, 5:], state, mask[:, 5:])
     assert_close(torch.cat([out, rest], dim=1)[~mask], whole.flatten(0, 1))
     assert state.read.tolist() == [11, 11]
+
+
+def test_a_step_computes_the_angles_once(monkeypatch):
+    model, counted = build("windows and softmax"), []
+    rotation = Rotary.rotation
+    monkeypatch.setattr(Rotary, "rotation", lambda *args: counted.append(1) or rotation(*args))
+    model.step(rows()[:, :1], model.step(rows())[1])
+    assert len(counted) == 2
 
 
 def test_gradients_of_steps_are_those_of_whole_sequences():

@@ -10,6 +10,7 @@ from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes
 from fairseq_memattn.attention.controls.options import ControlOptions, OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.common import accumulation_dtype, full_precision
+from fairseq_memattn.attention.ops.rotary import Rotation
 from fairseq_memattn.attention.ops.spill import (
     Places,
     Slots,
@@ -108,8 +109,8 @@ class SinkControl(Control):
     def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
         return spill_write(k, v, self.places, self.log_alpha(k), tokens.key_padding_mask)
 
-    def read(self, q: Tensor, state: SpillState) -> Tensor:
-        return spill_read(q, state, self.places, self.learned())
+    def read(self, q: Tensor, state: SpillState, rotation: Rotation | None = None) -> Tensor:
+        return spill_read(q, state, self.places, self.learned(), rotation=rotation)
 
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         """phi of the memory after the last token, first tokens and window before learned slots."""
@@ -118,12 +119,11 @@ class SinkControl(Control):
         state = spill_write(units, units, self.places, self.log_alpha(k), mask)
         return state.values.transpose(2, 3)
 
-    def weights(self, q: Tensor, state: SpillState) -> Tensor:
+    def weights(self, q: Tensor, state: SpillState, rotation: Rotation | None = None) -> Tensor:
         units = units_of(state.values)
         exact, slots = units.split([self.state_slots, self.places.slots], dim=2)
-        weights = self.read(
-            q.to(units.dtype), state._replace(exact_values=exact, slot_values=slots)
-        )
+        state = state._replace(exact_values=exact, slot_values=slots)
+        weights = self.read(q.to(units.dtype), state, rotation)
         return weights * (state.tokens > 0)[:, None, None, None]
 
     def extra_repr(self) -> str:

@@ -16,6 +16,7 @@ from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class, make_control
 from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.attention.nn.dropout import AttentionDropout, project
+from fairseq_memattn.attention.nn.inspection import after_each_token, around_each_token
 from fairseq_memattn.attention.ops.checks import (
     check_batch,
     check_dropout,
@@ -270,6 +271,7 @@ class ABCAttention(AttentionDropout):
         state: Any = None,
         *,
         key_padding_mask: Tensor | None = None,
+        shared: Shared | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Continues causal attention: T >= 1 further positions, such as a prompt or one token.
@@ -278,6 +280,7 @@ class ABCAttention(AttentionDropout):
         state: of the positions before, None at the start. Its size is constant;
             `state.reorder(new_order)` selects rows of the batch, as beam search does. The given
             state is not changed.
+        shared: as in `forward`, of this step
         positions: as in `forward`; with `rotary` needed once there is a state
 
         Returns (B, T, E) and the state after the last position: a named tuple of tensors, of a
@@ -294,7 +297,7 @@ class ABCAttention(AttentionDropout):
             if self.rotary is not None and positions is None:
                 raise ValueError("`rotary` needs the `positions` of x after a `state`.")
         self._check_positions(x, positions)
-        heads, state = self.advance(x, state, key_padding_mask, positions)
+        heads, state = self.advance(x, state, key_padding_mask, positions, shared)
         return self.join(heads), self.control.tag_state(state)
 
     def write(self, source: Tensor, key_padding_mask: Tensor | None = None) -> Any:
@@ -383,9 +386,10 @@ class ABCAttention(AttentionDropout):
         state: Any,
         key_padding_mask: Tensor | None,
         positions: Tensor | None = None,
+        shared: Shared | None = None,
     ) -> tuple[Tensor, Any]:
         """Causal attention of the positions after a state, (B, H, T, D), and the state after."""
-        tokens = self.tokens(x, key_padding_mask, positions=positions)
+        tokens = self.tokens(x, key_padding_mask, shared, positions)
         q, k, v = self.project(x, x, tokens.rotation)
         return self.control.step(q, k, v, tokens, self.control.plain_state(state))
 
@@ -422,22 +426,27 @@ class ABCAttention(AttentionDropout):
         return MemoryState(keys, values, memory.log_mass)
 
     def inspect(self, x: Tensor, source: Tokens) -> tuple[Tensor, Tensor]:
-        """The weights of cross or encoder attention: phi (B, H or 1, S, M) and p (B, H, T, M).
+        """What tokens write into slots and queries read: phi (B, H or 1, S, M), p (B, H, T, M).
 
-        phi: the share of each token in each slot, over the whole source
-        p: the weight of each slot for each query; p phi^T are the weights of the tokens
-
-        Raises ValueError for rotary positions with a control that rotates exact keys alone.
+        phi: the share of each token in each slot, after the whole source
+        p: the weight of each slot for each query; p phi^T are the weights of the tokens. In causal
+            attention, the slots are those right after the query's own token. In a window around
+            each query, each token is a slot, phi is (1, 1, S, S), and M is S
         """
-        if self.control.rotates and source.rotation is not None:
-            raise ValueError("the weights of a control that rotates exact keys alone are not shown")
         q, k, v = self.project(x, source.x, source.rotation)
-        state = self.control.write(k, v, source)
-        return self.vectors(k, source), self.control.weights(q, state)
+        if self.causal:
+            phi, p = after_each_token(self.control, q, k, v, source)
+            return self.of_queries(phi), p
+        if self.control.is_centred:
+            return around_each_token(self.control, q, k, v, source)
+        p = self.control.weights(q, self.control.write(k, v, source))
+        return self.vectors(k, source), p
 
     def vectors(self, k: Tensor, source: Tokens) -> Tensor:
         """phi (B, H or 1, S, M), those of its keys for each head of queries."""
-        phi = self.control.vectors(k, source)
+        return self.of_queries(self.control.vectors(k, source))
+
+    def of_queries(self, phi: Tensor) -> Tensor:
         return phi if phi.shape[1] == 1 else to_query_heads(phi, self.num_heads)
 
     def project(

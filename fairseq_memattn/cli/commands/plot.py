@@ -28,8 +28,8 @@ from fairseq_memattn.files import replacing, write_json
 from fairseq_memattn.host.installation import require_fairseq
 
 if TYPE_CHECKING:
+    from fairseq_memattn.attention.nn import ABCAttention
     from fairseq_memattn.evaluation.plots import Memories, Selection
-    from fairseq_memattn.modules.abc_attention import ABCAttention
 
 SELECTOR = "selector"
 # The options of a picture of a model, with their defaults.
