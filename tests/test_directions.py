@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "moved": "",
     "errors": "",
     "files": "errors",
-    "white_space": "",
+    "pieces": "",
     "archive_limits": "errors",
     "attention.ops": "",
     "attention.controls": "attention.ops",
@@ -28,24 +28,24 @@ MAY_IMPORT = {
     "attention": "attention.ops attention.controls attention.nn",
     "networks": "attention errors",
     "documents": "attention errors files",
-    "evaluation": "errors files",
+    "evaluation": "errors files pieces",
     "qa": "evaluation errors files",
     "compression": "documents errors files",
-    "host": "errors files white_space archive_limits",
+    "host": "errors files pieces archive_limits",
     "modules": "attention networks errors",
     "models": "attention networks modules host errors",
     "data": "documents qa evaluation errors files",
     "criterions": "attention modules data qa host errors",
     "optimizers": "host",
     "tasks": """compression criterions data documents evaluation host models modules networks qa
-        attention errors""",
-    "transformers": "attention networks documents errors white_space",
+        attention errors pieces""",
+    "transformers": "attention networks documents errors pieces",
     "onnx": "attention networks transformers errors",
-    "export": "attention networks transformers models modules tasks data host errors files",
+    "export": "attention networks transformers models modules tasks data host errors files pieces",
     "cli": f"""attention archive_limits compression criterions data data_prep
         documents errors evaluation export files host models modules networks onnx qa tasks
-        transformers white_space {PACKAGE}""",
-    "data_prep": "qa evaluation host archive_limits errors files white_space",
+        transformers pieces {PACKAGE}""",
+    "data_prep": "qa evaluation host archive_limits errors files pieces",
 }
 # fairseq is imported here and nowhere else.
 WITH_FAIRSEQ = "host modules models tasks criterions optimizers data export cli".split()

@@ -9,13 +9,13 @@ from pathlib import Path
 from fairseq_memattn.evaluation.letters import letters
 from fairseq_memattn.evaluation.text_columns import is_table, read_column
 from fairseq_memattn.files import read_lines
+from fairseq_memattn.pieces import WORD_BEGIN, join_pieces
 
 # H-12<tab>-0.53<tab>the hypothesis. With --nbest, the best hypothesis of a sentence is first.
 HYPOTHESIS = re.compile(r"^H-(\d{1,18})\t[^\t]+\t(.*)$")
 TARGET = re.compile(r"^T-(\d{1,18})\t(.*)$")
 GENERATED = re.compile(r"^[STHDP]-\d+\t")
 SCORED = "'score_reference': True"  # in the options that fairseq-generate prints first
-BOUNDARY = "\u2581"  # SentencePiece's mark at the beginning of a word
 SUBWORD_NMT = re.compile(r"@@(?: |$)")
 
 
@@ -149,7 +149,11 @@ def signs_of_segmentation(lines: list[str]) -> list[str]:
     """The signs that lines are not detokenised text, each a clause with the number of lines."""
     reasons = []
     for what, numbers, tolerated in (
-        (f"hold SentencePiece's mark {BOUNDARY}", _numbers(BOUNDARY in line for line in lines), 0),
+        (
+            f"hold SentencePiece's mark {WORD_BEGIN}",
+            _numbers(WORD_BEGIN in line for line in lines),
+            0,
+        ),
         ("hold subword-nmt's mark @@", _numbers(SUBWORD_NMT.search(line) for line in lines), 0),
         # Plain text may have such lines too, but only a few.
         (
@@ -172,18 +176,18 @@ def detokenise(lines: list[str], separator: str | None) -> list[str]:
 
     separator: a token that gets a space on either side, with or without a mark before it
     """
-    if not any(BOUNDARY in line for line in lines):
+    if not any(WORD_BEGIN in line for line in lines):
         return lines
-    return [join_pieces(line, separator) for line in lines]
+    return [join_window(line, separator) for line in lines]
 
 
-def join_pieces(line: str, separator: str | None) -> str:
+def join_window(line: str, separator: str | None) -> str:
     """The text of SentencePiece pieces with spaces between them; `separator` as in `detokenise`."""
     sentences: list[list[str]] = [[]]
     for piece in line.split():
-        if separator is not None and piece.removeprefix(BOUNDARY) == separator:
+        if separator is not None and piece.removeprefix(WORD_BEGIN) == separator:
             sentences.append([])
         else:
             sentences[-1].append(piece)
-    texts = ("".join(pieces).replace(BOUNDARY, " ").strip() for pieces in sentences)
+    texts = (join_pieces(" ".join(pieces)) for pieces in sentences)
     return f" {separator} ".join(texts).strip()

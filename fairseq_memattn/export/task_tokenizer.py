@@ -1,6 +1,5 @@
 """The tokenizer of a model: the dictionaries of its task, and the segmentation of its data."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,12 @@ from transformers import AddedToken
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.prepared import OPTION, Segmented
+from fairseq_memattn.pieces import ADDED, foreign_symbols
 from fairseq_memattn.transformers.pieces import GPT2, SENTENCEPIECE, SUBWORD_NMT, SentencePieces
 from fairseq_memattn.transformers.tokenizer import FILES, MemAttnTokenizer
 from fairseq_memattn.transformers.vocabulary import SPECIAL, Vocabulary
 
 MASK = "<mask>"
-ADDED = re.compile(r"<mask>|<extra_id_\d+>")  # what tasks add to dictionaries, and find in text
-EXTRA = re.compile(rf"{ADDED.pattern}|madeupword\d{{4}}")
-LEAST_KNOWN = 0.9  # of a dictionary's symbols are pieces of its segmentation
 
 
 def suffixes(task: Any, translates: bool) -> dict[str, str]:
@@ -69,21 +66,18 @@ def check_segmentation(segmented: Segmented, source: Vocabulary, target: Vocabul
     """Raises MemAttnError if the dictionaries have other symbols than the segmentation gives."""
     files = " ".join(map(str, segmented.files()))
     for side, vocabulary in {"source": source, "target": target}.items():
-        symbols = [x for x in vocabulary.symbols[len(SPECIAL) :] if not EXTRA.fullmatch(x)]
+        symbols = vocabulary.symbols[len(SPECIAL) :]
         if segmented.kind == SENTENCEPIECE:
             models = [SentencePieces(path) for path in dict.fromkeys(segmented.pieces.values())]
-            known = [any(symbol in model for model in models) for symbol in symbols]
+            pieces = [x for x in symbols if any(x in model for model in models)]
+            what = foreign_symbols(symbols, {*pieces})
         elif segmented.kind == GPT2:
-            known = [symbol.isdecimal() for symbol in symbols]
+            what = foreign_symbols(symbols, {*filter(str.isdecimal, symbols)})
         elif segmented.kind == SUBWORD_NMT:
-            known = [any(symbol.endswith("@@") for symbol in symbols)]
+            what = "" if any(x.endswith("@@") for x in symbols) else "none ends in @@"
         else:
             return
-        if sum(known) < LEAST_KNOWN * len(known):
-            what = "none ends in @@"
-            if segmented.kind != SUBWORD_NMT:
-                unknown = symbols[known.index(False)]
-                what = f"{len(known) - sum(known)} of {len(known)}, such as {unknown!r}, are not"
+        if what:
             raise MemAttnError(
                 f"{OPTION} {files} is not the segmentation of the data: the symbols of the {side} "
                 f"dictionary must be its pieces, but {what}"

@@ -183,6 +183,16 @@ PATCHES = (
         data_files.segment_spaces,
     ),
     Patch(
+        "fairseq.data.encoders.sentencepiece_bpe:SentencepieceBPE.decode",
+        "pieces of bytes become the characters that they spell",
+        data_files.decode_bytes,
+    ),
+    Patch(
+        "fairseq.data.data_utils:post_process",
+        "the same for `--post-process sentencepiece`",
+        data_files.join_sentencepiece,
+    ),
+    Patch(
         "fairseq.data:Dictionary.add_from_file",
         "an empty dictionary is an error",
         data_files.check_dictionary,

@@ -14,7 +14,7 @@ from torch import nn
 from fairseq_memattn.data.corrupted_spans import MOST_SENTINELS, add_sentinels
 from fairseq_memattn.data.questions.dataset import QuestionDataset, QuestionOptions
 from fairseq_memattn.errors import MemAttnError, check_fields, flag, option
-from fairseq_memattn.evaluation.fairseq_output import BOUNDARY, join_pieces
+from fairseq_memattn.pieces import WORD_BEGIN, join_pieces
 from fairseq_memattn.qa.question_sets import read_records
 from fairseq_memattn.tasks import validation
 from fairseq_memattn.tasks.base import ChunkedTask, QuestionTask, told, warn_of_others
@@ -195,9 +195,9 @@ class QuestionAnsweringTask(ChunkedTask, QuestionTask):
 
     def _texts(self, answers: Sequence[str]) -> list[str]:
         """Answers without pieces, whatever the batch: `19 98` is 1998 if the data are in pieces."""
-        if not any(BOUNDARY in symbol for symbol in self.dictionary.symbols):
+        if not any(WORD_BEGIN in symbol for symbol in self.dictionary.symbols):
             return list(answers)
-        return [join_pieces(answer, None) for answer in answers]
+        return [join_pieces(answer) for answer in answers]
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.white_space import with_spaces
+from fairseq_memattn.pieces import join_pieces, with_spaces
 
-WORD_BEGIN = "\u2581"  # SentencePiece's mark at the beginning of a word
 SENTENCEPIECE, SUBWORD_NMT, GPT2, WORDS = "sentencepiece", "subword-nmt", "gpt2", "words"
 
 
@@ -38,7 +37,7 @@ class SentencePieces:
         return " ".join(self.processor.encode(with_spaces(text), out_type=str)).split()
 
     def join(self, pieces: list[str]) -> str:
-        return "".join(pieces).replace(WORD_BEGIN, " ").strip()
+        return join_pieces(" ".join(pieces))
 
     def __contains__(self, piece: str) -> bool:
         return bool(self.processor.id_to_piece(self.processor.piece_to_id(piece)) == piece)

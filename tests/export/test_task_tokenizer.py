@@ -16,11 +16,11 @@ from preparing import write_gpt2_files
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import gpt2_subwords, segment
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import moses
-from fairseq_memattn.data_prep.text.lines import from_sentencepiece
 from fairseq_memattn.data_prep.text.subword import Training
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.export.prepared import Prepared, find, given
 from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
+from fairseq_memattn.pieces import join_pieces
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 
 LANGUAGES = ("en", "es")
@@ -125,7 +125,7 @@ def test_sentencepiece(joined: bool, tmp_path: Path):
     )
     pipeline.apply_sentencepiece("text", model)
     pipeline.binarise(joined_dictionary=joined)
-    made, found = check_both_sides(pipeline, tmp_path / "made", from_sentencepiece)
+    made, found = check_both_sides(pipeline, tmp_path / "made", join_pieces)
     assert found.files() == [model]
     assert (made.target != made.source) == (not joined)
     assert (made.padding_side, made.tgt_padding_side) == ("left", "right")

@@ -8,7 +8,7 @@ from fairseq_memattn.cli.shared.inputs import require_file
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import flag
 from fairseq_memattn.evaluation.fairseq_output import read_lines
-from fairseq_memattn.white_space import with_spaces
+from fairseq_memattn.pieces import with_spaces
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,9 @@ The output folder appears when everything is done. The same input is not binaris
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--text", "--langs", *COMMON, "--dictionary")
+    of_model = "SentencePiece model of the text, of which all pieces come into the dictionary"
+    options = ("--text", "--langs", *COMMON, "--dictionary", "--sentencepiece-model")
+    add_options(parser, *options, sentencepiece_model={"help": of_model})
     parser.add_argument(
         "--joined-dictionary",
         action=argparse.BooleanOptionalAction,
@@ -51,6 +53,7 @@ def run(args: argparse.Namespace) -> None:
             args.output,
             joined_dictionary=args.joined_dictionary,
             dictionary=args.dictionary,
+            model=args.sentencepiece_model,
             workers=args.workers,
             force=args.force,
         )

@@ -192,7 +192,7 @@ def run(args: argparse.Namespace) -> None:
         pipeline.copy_docids(splits)
     else:
         pipeline.drop_docids(splits)
-    pipeline.binarise(splits=splits)
+    pipeline.binarise(splits=splits, model=model)
     pipeline.forget_other_splits(splits)
     if "valid" not in splits:
         print(

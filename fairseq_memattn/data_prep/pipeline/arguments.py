@@ -1,11 +1,18 @@
 """The options that several preparations have, each declared once, and the types of arguments."""
 
-from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, _ArgumentGroup
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.data_prep.text.subword import IDENTITY, LONGEST, MODEL_TYPES, NORMALIZATIONS
+from fairseq_memattn.data_prep.text.subword import (
+    COVERAGE,
+    IDENTITY,
+    LONGEST,
+    MODEL_TYPES,
+    MOST_CHARACTERS,
+    NORMALIZATIONS,
+)
 
 
 def positive(value: str) -> int:
@@ -103,6 +110,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "make every digit a piece of its own",
     },
+    "--byte-fallback": {
+        "action": BooleanOptionalAction,
+        "help": "spell characters that have no piece of their own in 256 pieces of bytes, so that "
+        f"no text has <unk> (default: where a file has more than {MOST_CHARACTERS} different "
+        "characters, as in Chinese)",
+    },
+    "--character-coverage": {
+        "type": float,
+        "metavar": "SHARE",
+        "help": "share of the text's characters that the most frequent ones make up, which get a "
+        f"piece of their own (default: {COVERAGE} with --byte-fallback, 1 without)",
+    },
     "--max-sentence-length": {
         "type": positive,
         "default": LONGEST,
@@ -133,6 +152,8 @@ SENTENCEPIECE = (
     "--model-type",
     "--normalization",
     "--split-digits",
+    "--byte-fallback",
+    "--character-coverage",
     "--max-sentence-length",
     "--separator",
 )

@@ -22,6 +22,7 @@ from fairseq_memattn.data_prep.pipeline.binary_data import (
 )
 from fairseq_memattn.data_prep.pipeline.download import digest
 from fairseq_memattn.data_prep.text.aligned import contiguous, read_sentences, refuse_empty
+from fairseq_memattn.data_prep.text.subword import all_pieces
 from fairseq_memattn.errors import MemAttnError, like
 from fairseq_memattn.files import make_folders
 
@@ -128,6 +129,7 @@ def binarise(
     *,
     joined_dictionary: bool = True,
     dictionary: Path | Mapping[str, Path] | None = None,
+    model: Path | None = None,
     workers: int = 1,
     force: bool = False,
 ) -> bool:
@@ -138,6 +140,8 @@ def binarise(
     joined_dictionary: whether both languages share a dictionary
     dictionary: the dictionary or, without `joined_dictionary`, one for each language; by default
         it is made from the training text
+    model: the SentencePiece model of the text, if all of its pieces are in the dictionary that is
+        made, and not only those of the training text
     force: replace data that this function has made before; it never replaces anything else
 
     Returns False if `output` already contains the same data, according to its `binarised.json`,
@@ -146,7 +150,8 @@ def binarise(
     """
     splits = find_splits(text, languages)
     check_options(splits, joined_dictionary, dictionary)
-    inputs = splits.inputs() | named(dictionary)
+    pieces = all_pieces(model) if model else []
+    inputs = splits.inputs() | named(dictionary) | ({"model": model} if model else {})
     record = {
         "version": VERSION,
         "languages": list(languages),
@@ -159,7 +164,8 @@ def binarise(
     with replaced_when_done(output) as folder:
         for split in text:
             write_checked(splits, split, folder)
-        write_data(splits, folder, joined_dictionary, dictionary, workers)
+        symbols = symbols_by_language(splits, joined_dictionary, dictionary, pieces)
+        write_data(splits, folder, symbols, workers)
         sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
         contents = json.dumps({**record, "bytes": sizes}, indent=2, sort_keys=True) + "\n"
         (folder / RECORD).write_text(contents, encoding="utf-8")
@@ -306,15 +312,8 @@ def write_checked(splits: Splits, split: str, folder: Path) -> None:
         raise MemAttnError(f"{paths[0]}: no lines")
 
 
-def write_data(
-    splits: Splits,
-    folder: Path,
-    joined_dictionary: bool,
-    dictionary: Path | Mapping[str, Path] | None,
-    workers: int,
-) -> None:
+def write_data(splits: Splits, folder: Path, symbols: Mapping[str, Symbols], workers: int) -> None:
     """Write the dictionaries and the data, and in the log what each file of the data contains."""
-    symbols = symbols_by_language(splits, joined_dictionary, dictionary)
     for language in splits.languages:
         name = f"dict.{language}.txt" if len(splits.languages) == 2 else "dict.txt"
         write_symbols(symbols[language], folder / name)
@@ -330,15 +329,18 @@ def write_data(
 
 
 def symbols_by_language(
-    splits: Splits, joined_dictionary: bool, dictionary: Path | Mapping[str, Path] | None
+    splits: Splits,
+    joined_dictionary: bool,
+    dictionary: Path | Mapping[str, Path] | None,
+    pieces: Sequence[str] = (),
 ) -> dict[str, Symbols]:
-    """The symbols of each language, from the given dictionaries or the training text."""
+    """The symbols of each language: of given dictionaries, or of the training text and `pieces`."""
     if isinstance(dictionary, Mapping):
         return {language: read_symbols(path) for language, path in dictionary.items()}
     if dictionary is not None:
         return dict.fromkeys(splits.languages, read_symbols(dictionary))
     texts = splits.texts("train")
     if joined_dictionary:
-        return dict.fromkeys(splits.languages, count_symbols(texts))
+        return dict.fromkeys(splits.languages, count_symbols(texts, pieces))
     pairs = zip(splits.languages, texts, strict=True)
-    return {language: count_symbols([text]) for language, text in pairs}
+    return {language: count_symbols([text], pieces) for language, text in pairs}

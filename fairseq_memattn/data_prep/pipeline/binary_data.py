@@ -61,9 +61,9 @@ def check_dictionary(path: Path) -> None:
     read_words(path)
 
 
-def count_symbols(texts: Sequence[Path]) -> Symbols:
-    """The symbols of the texts by falling count, then by name."""
-    counts: Counter[str] = Counter()
+def count_symbols(texts: Sequence[Path], pieces: Sequence[str] = ()) -> Symbols:
+    """The symbols of the texts, and other pieces, by falling count, then by name."""
+    counts = Counter(dict.fromkeys(pieces, 0))
     for text in texts:
         for line in read_lines(text):
             counts.update(line.split())

@@ -17,10 +17,10 @@ from fairseq_memattn.data_prep.pipeline.arguments import add_options
 from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary, read_words
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text.lines import LineFunction, from_sentencepiece, rewrite
+from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
 from fairseq_memattn.data_prep.text.subword import load
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.white_space import with_spaces
+from fairseq_memattn.pieces import join_pieces, with_spaces
 
 HOST = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
 PAGE = "https://github.com/facebookresearch/fairseq/tree/main/examples/roberta"
@@ -174,7 +174,7 @@ def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
     load(model, "--sentencepiece-model")
     check_dictionary(dictionary)
     make = partial(sentencepiece_segmenter, model)
-    return Subwords((model,), dictionary, make, from_sentencepiece)
+    return Subwords((model,), dictionary, make, join_pieces)
 
 
 def sentencepiece_segmenter(model: Path) -> LineFunction:

@@ -27,9 +27,9 @@ from fairseq_memattn.data_prep.text.passages import Passage
 from fairseq_memattn.data_prep.text.subword import load
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
+from fairseq_memattn.pieces import with_spaces
 from fairseq_memattn.qa.question_sets import Question
 from fairseq_memattn.qa.span_records import ABSENT, NOT_PUBLIC, NUMBERS, record_of
-from fairseq_memattn.white_space import with_spaces
 
 PARTS = ("question", "context")
 LAYOUT = """\

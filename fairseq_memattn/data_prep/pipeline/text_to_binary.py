@@ -205,10 +205,13 @@ class Pipeline:
         dictionary: Path | Mapping[str, Path] | None = None,
         joined_dictionary: bool = True,
         part: str = "",
+        model: Path | None = None,
     ) -> None:
         """KIND/ to bin/, with one dictionary for all languages, or one each; see `binarise`.
 
         part: the only language, whose data is in bin/PART/
+        model: the SentencePiece model; if it spells in bytes, the dictionary that is made has all
+            of its pieces
         """
         text = {split: self.folder / kind / split for split in splits}
         target = self.folder / "bin" / part
@@ -218,6 +221,7 @@ class Pipeline:
             target,
             joined_dictionary=joined_dictionary,
             dictionary=dictionary,
+            model=model if model and subword.spells(model) else None,
             workers=self.workers,
             force=self.force,
         )

@@ -24,7 +24,6 @@ BLOCK = 2000  # lines that a process gets at a time
 INTERVAL = 0.5  # seconds
 LineFunction = Callable[[str], str]
 T = TypeVar("T")
-WORD_BEGIN = "\u2581"  # SentencePiece's mark at the beginning of a word
 CONTEXT = 10  # characters before the first difference that a warning shows
 SHOWN = 40  # characters that a warning shows
 
@@ -70,11 +69,6 @@ def raw_pairs(paths: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[str
 def write_row(files: Sequence[TextIO], texts: Iterable[str]) -> None:
     for file, text in zip(files, texts, strict=True):
         file.write(text + "\n")
-
-
-def from_sentencepiece(pieces: str) -> str:
-    """The text that fairseq makes of pieces with `--post-process sentencepiece`."""
-    return "".join(pieces.split()).replace(WORD_BEGIN, " ").strip()
 
 
 def from_bpe(pieces: str) -> str:

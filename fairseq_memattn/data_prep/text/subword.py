@@ -12,10 +12,10 @@ from typing import Any
 import sentencepiece
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.text.lines import RoundTrip, from_sentencepiece, read_lines
+from fairseq_memattn.data_prep.text.lines import RoundTrip, read_lines
 from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.files import write_all_or_nothing
-from fairseq_memattn.white_space import WHITE, with_spaces
+from fairseq_memattn.pieces import BYTES, WHITE, WORD_BEGIN, join_pieces, with_spaces
 
 MODEL_TYPES = ("unigram", "bpe")
 SUFFIXES = ("model", "vocab")
@@ -24,6 +24,8 @@ LONGEST = 4192  # bytes of a line that SentencePiece learns from by default
 MOST_BYTES = 2**30  # SentencePiece's limit of that number
 IDENTITY = "identity"
 NORMALIZATIONS = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
+MOST_CHARACTERS = 500  # different ones of a file, above which rare ones are spelled in bytes
+COVERAGE = 0.9995  # of all characters, by SentencePiece's advice for such languages
 SPACES = "".join(f"{code:X}\t20\n" for code in WHITE if code != ord(" "))
 
 
@@ -37,6 +39,11 @@ class Training:
     normalization: one of NORMALIZATIONS; the model contains it
     max_sentence_length: longer lines are left out, with a warning
     split_digits: whether every digit is a piece of its own
+    byte_fallback: whether characters without a piece become the pieces of their bytes in UTF-8;
+        None for where an input has more than MOST_CHARACTERS different characters
+    character_coverage: the share of all characters in the text that is covered by those that get a
+        piece, the most frequent ones; by default COVERAGE with byte_fallback, and 1 without
+    symbols: further tokens that are not segmented
     """
 
     vocab_size: int
@@ -46,10 +53,15 @@ class Training:
     normalization: str = IDENTITY
     max_sentence_length: int = LONGEST
     split_digits: bool = False
+    byte_fallback: bool | None = False
+    character_coverage: float | None = None
+    symbols: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_least(self, "seed", 0, LARGEST_SEED)
         check_least(self, "max_sentence_length", 10, MOST_BYTES)
+        if self.character_coverage is not None:
+            check_least(self, "character_coverage", 0.98, 1)  # SentencePiece's own limits
 
     @staticmethod
     def of(args: argparse.Namespace) -> "Training":
@@ -59,10 +71,10 @@ class Training:
         return Training(**given)
 
     def record(self) -> dict[str, Any]:
-        """The values for the record of a stage; 1.0 did not have the last two."""
+        """The values for the record of a stage; 1.0 had the first five."""
         values = asdict(self)
-        later = {"max_sentence_length": LONGEST, "split_digits": False}
-        return {x: value for x, value in values.items() if later.get(x, ...) != value}
+        later = {field.name: field.default for field in fields(self)[5:]}
+        return {x: y for x, y in values.items() if y is not None and later.get(x, ...) != y}
 
 
 def train(
@@ -75,6 +87,7 @@ def train(
     """
     sentencepiece.set_random_generator_seed(training.seed)
     failures: list[BaseException] = []
+    characters = _characters(inputs, training)
     with TemporaryDirectory() as folder:
         trained = Path(folder, "trained")
         try:
@@ -83,13 +96,13 @@ def train(
                 model_prefix=str(trained),
                 vocab_size=training.vocab_size,
                 model_type=training.model_type,
-                character_coverage=1.0,
-                # With SentencePiece's word-boundary mark, so that the separator is one token.
-                user_defined_symbols=["\u2581" + training.separator],
+                # With SentencePiece's word-boundary mark, so that each is one token.
+                user_defined_symbols=[f"{WORD_BEGIN}{x}" for x in _whole(training)],
                 max_sentence_length=training.max_sentence_length,
                 split_digits=training.split_digits,
                 num_threads=1,
                 minloglevel=1,
+                **characters,
                 **_rule(training.normalization, Path(folder)),
             )
         except (RuntimeError, ValueError) as error:
@@ -101,6 +114,30 @@ def train(
         with write_all_or_nothing([Path(f"{model}.{suffix}") for suffix in SUFFIXES]) as files:
             for suffix, file in zip(SUFFIXES, files, strict=True):
                 file.buffer.write(trained.with_suffix(f".{suffix}").read_bytes())
+
+
+def _characters(inputs: Sequence[Path], training: Training) -> dict[str, Any]:
+    """The arguments of SentencePiece's trainer for characters without a piece."""
+    spelled = training.byte_fallback
+    if spelled is None:
+        spelled = any(has_many_characters(path) for path in inputs)
+    coverage = training.character_coverage or (COVERAGE if spelled else 1.0)
+    return {"byte_fallback": spelled, "character_coverage": coverage}
+
+
+def has_many_characters(path: Path) -> bool:
+    """Whether a text has more than MOST_CHARACTERS different characters."""
+    found: set[str] = set()
+    for line in read_lines(path):
+        found.update(line)
+        if len(found) > MOST_CHARACTERS:
+            return True
+    return False
+
+
+def _whole(training: Training) -> list[str]:
+    """The tokens that are not segmented."""
+    return [training.separator, *training.symbols]
 
 
 def _rule(normalization: str, folder: Path) -> dict[str, Any]:
@@ -122,6 +159,19 @@ def load(model: Path, option: str = "--model") -> sentencepiece.SentencePiecePro
         raise MemAttnError(f"{option} {model}: not a SentencePiece model") from None
 
 
+def all_pieces(model: Path) -> list[str]:
+    """The pieces of a model without those that no text has, such as `<unk>`."""
+    processor = load(model, "--sentencepiece-model")
+    numbers = range(processor.get_piece_size())
+    special = (processor.is_control, processor.is_unknown)
+    return [processor.id_to_piece(n) for n in numbers if not any(one(n) for one in special)]
+
+
+def spells(model: Path) -> bool:
+    """Whether a model spells in bytes, so that any of its pieces may occur in a text."""
+    return BYTES[0] in all_pieces(model)
+
+
 def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
     """Segment each input into output/NAME, line by line; returns the counts.
 
@@ -136,7 +186,7 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
         )
     with write_all_or_nothing(targets) as files:
         for path, file in zip(inputs, files, strict=True):
-            trip = RoundTrip(path, from_sentencepiece)
+            trip = RoundTrip(path, join_pieces)
             for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
                 pieces = " ".join(processor.encode(with_spaces(line), out_type=str))
                 file.write(pieces + "\n")
@@ -158,7 +208,7 @@ def _training_lines(
         learnt, left_out, first = 0, 0, ""
         for path in inputs:
             for number, line in enumerate(read_lines(path), start=1):
-                line = with_spaces(_without(training.separator, line))
+                line = with_spaces(_without(_whole(training), line))
                 size = len(line.encode())
                 if size <= longest:
                     learnt += bool(line)
@@ -178,6 +228,6 @@ def _training_lines(
         raise
 
 
-def _without(separator: str, line: str) -> str:
-    """A line without the separator, which is a symbol of the model already."""
-    return " ".join(word for word in line.split() if word != separator)
+def _without(symbols: Sequence[str], line: str) -> str:
+    """A line without symbols of the model, which it has already."""
+    return " ".join(word for word in line.split() if word not in symbols)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.white_space import with_spaces
+from fairseq_memattn.pieces import join_bytes, with_spaces
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, number of sentences
@@ -120,6 +120,16 @@ def check_tokens(dataset: Any, data: str, symbols: int) -> None:
 def segment_spaces(encode: Callable[..., str], self: Any, x: str) -> str:
     """`SentencepieceBPE.encode` of a text in which every white space is a space."""
     return encode(self, with_spaces(x))
+
+
+def decode_bytes(decode: Callable[..., str], self: Any, x: str) -> str:
+    """`SentencepieceBPE.decode`, with the characters that pieces of bytes spell."""
+    return decode(self, join_bytes(x))
+
+
+def join_sentencepiece(post_process: Callable[..., str], sentence: str, symbol: str) -> str:
+    """`data_utils.post_process`, with the characters that SentencePiece's pieces of bytes spell."""
+    return post_process(join_bytes(sentence) if symbol == "sentencepiece" else sentence, symbol)
 
 
 def copy_unknown(load: Callable[..., Any], replace_unk: str | None) -> Any:

@@ -60,7 +60,8 @@ def check(splits: dict[str, Path], languages: list[str], folder: Path, **options
     found = find_splits(splits, languages)
     ours.mkdir()
     theirs.mkdir()
-    script.write_data(found, ours, joined, dictionary, workers=2)
+    symbols = script.symbols_by_language(found, joined, dictionary)
+    script.write_data(found, ours, symbols, workers=2)
     preprocess(splits, languages, theirs, joined, dictionary)
     for folder in (ours, theirs):
         (folder / "preprocess.log").unlink()

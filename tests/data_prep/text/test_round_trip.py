@@ -1,9 +1,11 @@
 """Text is what its pieces give back; what is not is counted, and its first line is named."""
 
+import random
 from functools import partial
 from pathlib import Path
 
 import pytest
+from fairseq.data import data_utils
 from fairseq.data.data_utils import post_process
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, SentencepieceConfig
 from fairseq.tokenizer import tokenize_line
@@ -13,8 +15,10 @@ from preparing import prepare
 from fairseq_memattn.data_prep.pipeline.binary_data import count_symbols, write_binary
 from fairseq_memattn.data_prep.pipeline.spans import sentencepiece_cut
 from fairseq_memattn.data_prep.text import bpe, subword
-from fairseq_memattn.data_prep.text.lines import from_bpe, from_sentencepiece, rewrite
+from fairseq_memattn.data_prep.text.lines import from_bpe, rewrite
+from fairseq_memattn.evaluation.fairseq_output import join_window
 from fairseq_memattn.host.patches import prepare_fairseq
+from fairseq_memattn.pieces import BYTES, join_pieces
 from fairseq_memattn.transformers.pieces import SentencePieces
 
 # NFKC composes or decomposes letters, and replaces punctuation, ligatures, digits and joiners.
@@ -112,13 +116,56 @@ def test_what_the_dictionary_lacks_is_told_where_it_is_lost(
 
 
 @pytest.mark.parametrize(
-    ("restore", "name"), [(from_sentencepiece, "sentencepiece"), (from_bpe, "subword_nmt")]
+    ("restore", "name"), [(join_pieces, "sentencepiece"), (from_bpe, "subword_nmt")]
 )
 @pytest.mark.parametrize(
     "pieces", ["\u2581The \u2581ho use", "a@@ b c@@", " \u2581 \u2581a\u3000b \u2581", "", "@@ x"]
 )
 def test_text_is_restored_as_fairseq_does_it(restore, name: str, pieces: str) -> None:
     assert restore(pieces) == post_process(" ".join(tokenize_line(pieces)), name)
+
+
+RARE = ["\u9f98\u9f98 \U0001f600", "<0x41> zero", "e\u0301 \u6f22"]
+
+
+@pytest.mark.parametrize("model_type", subword.MODEL_TYPES)
+def test_characters_that_a_model_spells(model_type: str, text: Path, tmp_path: Path) -> None:
+    """Nothing is <unk>, and every reader of pieces gives the characters back, as SentencePiece."""
+    options = ["--byte-fallback", "--model-type", model_type]
+    model = train(text, tmp_path, "--vocab-size", "336", *options)
+    source = write(tmp_path / "rare", RARE)
+    assert subword.encode(model, [source], tmp_path / "out") == {"lines": 3}
+    pieces = lines(tmp_path / "out/rare")
+    symbols = count_symbols([], subword.all_pieces(model))
+    assert ", 0.000% of them <unk>" in write_binary(
+        tmp_path / "out/rare", symbols, tmp_path / "x", 1
+    )
+    assert not {"<unk>", "<s>", "</s>"} & {symbol for symbol, _ in symbols}
+    prepare_fairseq()
+    typed = SentencepieceBPE(SentencepieceConfig(sentencepiece_model=str(model)))
+    spelled = random.Random(1).choices([*BYTES[0x21:], "\u2581"], k=4000)
+    drawn = [" ".join(spelled[start : start + 8]) for start in range(0, 4000, 8)]
+    decode = subword.load(model).decode
+    for line in [*pieces, *drawn]:
+        expected = decode(line.split()).strip()
+        assert join_pieces(line) == " ".join(expected.split(" ")) == typed.decode(line)
+        assert data_utils.post_process(line, "sentencepiece") == expected
+        assert SentencePieces(model).join(line.split()) == join_window(line, "_eos") == expected
+    assert [join_pieces(line) for line in pieces] == RARE
+    assert join_pieces("<0x0A> <0x41> <0x20> b <0xE2> <0x80> <0xA8> c") == "A b c"  # one line
+
+
+def test_a_text_of_many_characters_is_spelled_by_default(tmp_path: Path) -> None:
+    """What covers 0.9995 of the characters has pieces, and the rest has those of its bytes."""
+    many = [chr(0x4E00 + number) for number in range(subword.MOST_CHARACTERS)]
+    frequent = write(tmp_path / "text", 30 * ["".join(many)])
+    arguments = ["--input", str(frequent), "--model", str(tmp_path / "spm"), "--vocab-size"]
+    for size, rare, spelled in ((505, "", False), (761, "\u9f98", True)):
+        write(frequent, [*30 * ["".join(many)], rare])
+        assert prepare(subword, ["train", *arguments, str(size)]) == 0
+        pieces = subword.all_pieces(tmp_path / "spm.model")
+        assert subword.spells(tmp_path / "spm.model") == (BYTES[0] in pieces) == spelled
+        assert {*many} <= {*pieces} and "\u9f98" not in pieces
 
 
 @pytest.mark.parametrize("workers", [1, 2])
