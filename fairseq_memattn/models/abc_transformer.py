@@ -12,6 +12,7 @@ from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls import control_class
+from fairseq_memattn.attention.controls.base import NormalisedControl
 from fairseq_memattn.attention.nn.carried import DocumentMemory
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
@@ -124,6 +125,10 @@ def _check_stream(args: Any, control: str) -> None:
         raise MemAttnError(
             f"--stream does not work with the control {control}, whose memories of two sentences "
             "are not the memory of both; use abc_mlp_transformer"
+        )
+    if args.attention_dropout and not issubclass(control_class(control), NormalisedControl):
+        raise MemAttnError(
+            f"--attention-dropout does not work with --stream and the control {control}"
         )
     if args.abc_causal_layers:
         raise MemAttnError("--stream does not work with --abc-causal-layers")

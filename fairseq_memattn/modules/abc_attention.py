@@ -9,11 +9,12 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor
 
 from fairseq_memattn.attention import nn as layers
-from fairseq_memattn.attention.controls.base import State
+from fairseq_memattn.attention.controls.base import State, Tokens
 from fairseq_memattn.attention.nn.control_pool import LayerControl
+from fairseq_memattn.attention.nn.dropout import project
 from fairseq_memattn.attention.nn.low_rank import merge_updates
-from fairseq_memattn.attention.ops.carry import merge
-from fairseq_memattn.attention.ops.common import MemoryState, is_immediate
+from fairseq_memattn.attention.ops.carry import Carry, fade
+from fairseq_memattn.attention.ops.common import is_immediate
 from fairseq_memattn.modules.dropout import keep_dropout
 from fairseq_memattn.modules.incremental import (
     IncrementalState,
@@ -62,12 +63,6 @@ class CrossMemory(NamedTuple):
             return self._replace(copies=copies)
         phi = None if self.phi is None else self.phi.index_select(0, sentences)
         return CrossMemory(self.state.reorder(sentences), copies, phi)
-
-    def after(self, carried: MemoryState) -> "CrossMemory":
-        """The memory of the sentences before too. carried: of B copies rows"""
-        rows = MemoryState(*(x[:: self.copies] for x in carried))
-        assert isinstance(self.state, MemoryState)
-        return self._replace(state=merge(rows, self.state))
 
 
 class Inputs(NamedTuple):
@@ -149,7 +144,9 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         if self.causal and incremental_state is not None and drops:
             heads = self._attend_anew(x, key_padding_mask, incremental_state)
         elif self.causal and incremental_state is not None:
-            state = self.get_incremental_state(incremental_state, "memory")
+            state = self._begun(x, incremental_state)
+            if state is None:
+                state = self.get_incremental_state(incremental_state, "memory")
             heads, state = self.advance(x, state, key_padding_mask)
             self.set_incremental_state(incremental_state, "memory", state)
         else:
@@ -178,17 +175,28 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         self.set_incremental_state(incremental_state, "memory", inputs)
         return self.attend(inputs.x, self.tokens(*inputs))[:, :, -length:]
 
-    def begin(self, incremental_state: IncrementalState, memory: MemoryState) -> None:
-        """Lets incremental decoding begin with the memory of earlier sentences."""
-        name = "memory" if self.causal else "carried"
-        self.set_incremental_state(incremental_state, name, memory)
+    def begin(self, incremental_state: IncrementalState, carry: Callable[[Tensor], Carry]) -> None:
+        """Lets incremental decoding begin with the memory of earlier sentences.
 
-    def empty_memory(self, rows: int) -> MemoryState:
-        """The memory before the first sentence."""
-        weight = self.q_proj.weight
-        keys = weight.new_zeros(rows, self.num_kv_heads, 1, self.head_dim)
-        log_alpha = weight.new_zeros(rows, self.control.heads, 1, self.control.slots)
-        return MemoryState.empty(keys, keys, log_alpha)
+        carry: from the layer's input at the first token to what the sentence begins with
+        """
+        self.set_incremental_state(incremental_state, "carry", carry)
+
+    def _begun(self, x: Tensor, incremental_state: IncrementalState) -> State | None:
+        """The faded memory of earlier sentences at the first step, else None."""
+        begin = self.get_incremental_state(incremental_state, "carry")
+        if begin is None:
+            return None
+        self.set_incremental_state(incremental_state, "carry", None)
+        carry: Carry = begin(x)
+        return fade(carry.start, carry.log_gate)
+
+    def empty_memory(self, rows: int) -> State:
+        """The memory before the first sentence, which is that of padding."""
+        nothing = self.q_proj.weight.new_zeros(rows, 1, self.source_dim)
+        tokens = Tokens(nothing, torch.ones_like(nothing[..., 0], dtype=torch.bool))
+        memory: State = self.write_memory(tokens)
+        return memory
 
     def _source(self, key: Tensor) -> Tensor:
         """The source, batch first."""
@@ -209,11 +217,8 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         """Cross attention (B, T, E) in incremental decoding; the first step writes the memory."""
         memory = self.get_incremental_state(incremental_state, "source")
         if memory is None:
-            memory = self._write_source(self._source(key), key_padding_mask)
-            carried = self.get_incremental_state(incremental_state, "carried")
-            if carried is not None:
-                memory = memory.after(carried)
-                self.set_incremental_state(incremental_state, "carried", None)
+            before = self._begun(x, incremental_state)
+            memory = self._write_source(self._source(key), key_padding_mask, before)
             self.set_incremental_state(incremental_state, "source", memory)
         # The hypotheses of a sentence share its memory, and are read as its positions.
         q = self.queries(x.reshape(-1, memory.copies * x.shape[1], x.shape[2]))
@@ -224,8 +229,12 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         weights = weights.unflatten(2, (memory.copies, -1)).permute(1, 0, 2, 3, 4)
         return out, weights.flatten(1, 2)
 
-    def _write_source(self, source: Tensor, key_padding_mask: Tensor | None) -> CrossMemory:
+    def _write_source(
+        self, source: Tensor, key_padding_mask: Tensor | None, before: State | None
+    ) -> CrossMemory:
         """The memory of the source. Beam search repeats each sentence; it is written only once.
+
+        before: of the sentences before, as many rows as source; None is none
 
         Whether it does is read from the device, once for all layers at the first step.
         """
@@ -236,7 +245,12 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
             if key_padding_mask is not None:
                 key_padding_mask = key_padding_mask[::copies]
         tokens = self.tokens(source, key_padding_mask)
-        memory = self.write_memory(tokens)
+        if before is None:
+            memory = self.write_memory(tokens)
+        else:
+            before = before.reorder(torch.arange(0, len(before[0]), copies, device=source.device))
+            keys, values = self.keys(source), self.split(project(self.v_proj, source))
+            memory = self.control.extend(keys, values, tokens, before)
         phi = None
         if self.return_source_weights:
             phi = self.vectors(self.keys(source), tokens)

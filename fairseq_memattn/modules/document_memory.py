@@ -1,14 +1,15 @@
 """ABC's decoder with memories that are carried from sentence to sentence of a document."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
+from fairseq_memattn.attention.controls import Control
 from fairseq_memattn.attention.nn.carried import CarriedMemories, DocumentMemory, SentenceGate
 from fairseq_memattn.attention.nn.control_pool import ControlPool
-from fairseq_memattn.attention.ops.common import MemoryState
-from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.abc_layers import ABCTransformerDecoder
 from fairseq_memattn.modules.layout import batch_first
 
@@ -76,9 +77,9 @@ class DocumentMemoryDecoder(ABCTransformerDecoder):
         """
         sides = self._sides(encoder_out, 1, memory)
         for side, name in zip(sides, ("self_attn", "encoder_attn"), strict=True):
-            for layer, state in zip(self.layers, side.faded() if side else [], strict=False):
-                attention: ABCAttention = getattr(layer, name)
-                attention.begin(incremental_state, state)
+            if side is not None:
+                for number, layer in enumerate(self.layers):
+                    getattr(layer, name).begin(incremental_state, partial(side.of, number))
 
     def empty_memory(self, rows: int) -> DocumentMemory:
         """The memory before the first sentence of documents."""
@@ -101,7 +102,7 @@ class DocumentMemoryDecoder(ABCTransformerDecoder):
         causal, cross = (
             None
             if pool is None
-            else CarriedMemories(sentences, [gate(source, mask) for gate in gates], start)
+            else CarriedMemories(sentences, [_reading(g, source, mask) for g in gates], start)
             for pool, gates, start in (
                 (self.causal_controls, self.causal_gates, starts.causal),
                 (self.cross_controls, self.cross_gates, starts.cross),
@@ -114,13 +115,23 @@ def _gates(pool: ControlPool | None, source_dim: int, kind: str) -> nn.ModuleLis
     if pool is None or kind == "none":
         return nn.ModuleList()
     assert pool.spec is not None
-    sizes = pool.spec.sizes
-    return nn.ModuleList(SentenceGate(source_dim, sizes.heads, sizes.slots, kind) for _ in pool)
+    if kind == "first" and pool.spec.sizes.kind != "causal":
+        kind = "sentence"
+    sizes = (control.gate_sizes for control in pool if isinstance(control, Control))
+    return nn.ModuleList(SentenceGate(source_dim, *one, kind) for one in sizes)
+
+
+def _reading(gate: Any, source: Tensor, mask: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """The gate of sentences, from the input (B K, T, E) of a layer."""
+    if gate.kind == "first":
+        return lambda x: gate(x[:, :1])
+    log_gate = gate(source, mask)
+    return lambda x: log_gate
 
 
 def _carrying(pool: ControlPool | None, carried: CarriedMemories | None) -> Any:
     return nullcontext() if pool is None or carried is None else pool.carrying(carried)
 
 
-def _after(side: CarriedMemories | None) -> tuple[MemoryState, ...]:
+def _after(side: CarriedMemories | None) -> tuple[Any, ...]:
     return () if side is None else tuple(side.after[layer] for layer in sorted(side.after))

@@ -34,6 +34,7 @@ from fairseq_memattn.tasks.inference.scorer import MemoryScorer, Pair
 
 LONGER = 2  # a translation has at most so many words more than its source
 SHORT = ["--max-len-a", 1, "--max-len-b", LONGER]
+OTHERS = {"rfa": "rfa_transformer", "local_mlp": "abc_local_mlp_transformer"}
 GREEDY, BEAM = ["--beam", 1], ["--beam", 4, "--lenpen", 0.6]
 
 
@@ -129,6 +130,16 @@ def greedy_oracle(loaded):
 def test_greedy_search_is_the_obvious_loop(stream_model, loaded):
     greedy = translate(stream_model, *GREEDY)
     assert [one.text for one in greedy.values()] == greedy_oracle(loaded)
+    assert len({one.text for one in greedy.values()}) > 5
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arch", ["rfa", "local_mlp"])
+def test_controls_that_carry_one_sentence_after_another(arch, document_data, tmp_path):
+    flags = [*STREAM, "--arch", OTHERS[arch], "--abc-document-gate", "first", "--max-update", 90]
+    model = train(document_data, tmp_path, *TRANSLATOR, *flags)
+    greedy = translate(model, *GREEDY)
+    assert [one.text for one in greedy.values()] == greedy_oracle(Loaded(model))
     assert len({one.text for one in greedy.values()}) > 5
 
 

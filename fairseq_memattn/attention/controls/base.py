@@ -13,7 +13,7 @@ from torch.nn.functional import linear, pad
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_write, advance, read_memory
 from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
-from fairseq_memattn.attention.ops.carry import merge
+from fairseq_memattn.attention.ops.carry import Carry, before_sentences, fade, merge
 from fairseq_memattn.attention.ops.common import (
     MemoryState,
     accumulation_dtype,
@@ -116,7 +116,7 @@ class Control(nn.Module, ABC):
     can_tie: ClassVar[bool] = True  # whether layers may share one
     uses_heads: ClassVar[bool] = True  # whether `sizes.heads` makes a difference
     is_kernel: ClassVar[bool] = False  # whether it has features in the place of slots
-    # Whether the memory of several sentences is the sum of the memories of each: `attend_from`.
+    # Whether documents can be read sentence by sentence: `attend_from`.
     can_carry: ClassVar[bool] = False
     # Whether causal attention over whole sequences uses `Tokens.context_group`.
     can_split: ClassVar[bool] = False
@@ -132,6 +132,7 @@ class Control(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__} has no causal form: {self.causal_refusal}.")
         options.check(sizes)
         self.embed_dim, self.slots, self.heads = sizes.embed_dim, sizes.slots, sizes.heads
+        self.gate_sizes = sizes.heads, sizes.slots  # what a gate of sentences fades
         self.own_state = vars(type(self)).get("tagged_state") or self.state_class
         self.is_centred = self.can_centre and sizes.kind == "encoder"
 
@@ -165,6 +166,41 @@ class Control(nn.Module, ABC):
     def read(self, q: Tensor, state: Any) -> Tensor:
         """Attention of T queries over a memory."""
         return read_memory(q, state)
+
+    def extend(self, k: Tensor, v: Tensor, tokens: Tokens, state: Any) -> Any:
+        """The memory of a sequence and of what came before it."""
+        return self.step(k, k, v, tokens, state)[1]
+
+    def attend_from(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        tokens: Tokens,
+        carry: Carry,
+        *,
+        causal: bool,
+        dropout: float = 0.0,
+    ) -> tuple[Tensor, Any]:
+        """Attention (B K, H, T, D) over sentences that do not begin with an empty memory.
+
+        Returns also the state after the last sentences, of B rows. dropout must be 0, unless the
+        control is a `NormalisedControl`.
+        """
+        sentences, log_gate, state = carry
+        found = []
+        for sentence in range(sentences):
+            rows = slice(sentence, None, sentences)
+            mask = tokens.key_padding_mask
+            own = Tokens(tokens.x[rows], None if mask is None else mask[rows])
+            state = fade(state, None if log_gate is None else log_gate[rows])
+            if causal:
+                out, state = self.step(q[rows], k[rows], v[rows], own, state)
+            else:
+                state = self.extend(k[rows], v[rows], own, state)
+                out = self.read(q[rows], state)
+            found.append(out)
+        return torch.stack(found, dim=1).flatten(0, 1), state
 
     def tag_state(self, state: Any) -> Any:
         """A state of `state_class` as one of the control's own class."""
@@ -234,22 +270,26 @@ class NormalisedControl(Control):
         k: Tensor,
         v: Tensor,
         tokens: Tokens,
-        begin: Callable[[MemoryState], MemoryState],
+        carry: Carry,
         *,
         causal: bool,
         dropout: float = 0.0,
-    ) -> Tensor:
-        """Attention (B, H, T, D) over sentences that do not begin with an empty memory.
-
-        begin: from the memory of what the rows write to the memory that they begin with
-        """
+    ) -> tuple[Tensor, Any]:
+        """All sentences at once."""
+        sentences, log_gate, start = carry
         log_alpha = drop_writes(self._log_alpha(k, tokens), dropout, -torch.inf)
         mask = tokens.key_padding_mask
         written = abc_write(k, v, log_alpha, mask)
-        before = begin(written)
+        before = before_sentences(written, log_gate, start, sentences)
+        last = slice(sentences - 1, None, sentences)
+        after = merge(*(MemoryState(*(x[last] for x in state)) for state in (before, written)))
         if not causal:
-            return read_memory(q, merge(before, written))
-        return advance(q, k, v, log_alpha, before, mask)[0]
+            return read_memory(q, merge(before, written)), after
+        return advance(q, k, v, log_alpha, before, mask)[0], after
+
+    def extend(self, k: Tensor, v: Tensor, tokens: Tokens, state: Any) -> Any:
+        written = self.write(k, v, tokens)
+        return written if state is None else merge(state, written)
 
     def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
         log_alpha = self._log_alpha(k, tokens)

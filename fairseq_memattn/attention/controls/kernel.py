@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes, units_of
@@ -57,6 +58,7 @@ class KernelControl(Control):
     can_tie: ClassVar[bool] = False
     uses_heads: ClassVar[bool] = False
     is_kernel: ClassVar[bool] = True
+    can_carry: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class KernelControl(Control):
     ) -> None:
         super().__init__(sizes, options)
         self.features, self.gate = features, gate
+        self.gate_sizes = (sizes.attention_heads, 1)
 
     @property
     def state_slots(self) -> int:
@@ -103,6 +106,10 @@ class KernelControl(Control):
 
     def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
         return kernel_write(self.features(k, is_query=False), v, tokens.key_padding_mask)
+
+    def extend(self, k: Tensor, v: Tensor, tokens: Tokens, state: Any) -> Any:
+        written = self.write(k, v, tokens)
+        return written if state is None else KernelState(*map(torch.add, state, written))
 
     def read(self, q: Tensor, state: KernelState) -> Tensor:
         phi_q = self._of_queries(q, state.values.shape[1])

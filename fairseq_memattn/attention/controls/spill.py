@@ -59,11 +59,13 @@ class SinkControl(Control):
     uses_heads: ClassVar[bool] = False
     can_centre: ClassVar[bool] = True
     rotates: ClassVar[bool] = True
+    can_carry: ClassVar[bool] = True
     bias: nn.Parameter | None  # of the learned slots
 
     def __init__(self, sizes: Sizes, options: SinkOptions) -> None:
         super().__init__(sizes, options)
         self.places = options.places(sizes.slots)
+        self.gate_sizes = (sizes.attention_heads, self.places.slots)
         self.bias = None
 
     @property

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from fairseq_memattn.attention.controls.base import Control, NormalisedControl, Shared, Tokens
+from fairseq_memattn.attention.controls.base import Control, Shared, Tokens
 from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class, make_control
 from fairseq_memattn.attention.nn.control_pool import LayerControl
@@ -364,9 +364,12 @@ class ABCAttention(AttentionDropout):
             return self._attend_packed(q, k, v, source)
         if self.layer_control is None or carried is None:
             return self.control.attend(q, k, v, source, causal=self.causal, dropout=dropout)
-        assert isinstance(self.control, NormalisedControl)
-        begin = partial(carried.begin, self.layer_control.layer)
-        return self.control.attend_from(q, k, v, source, begin, causal=self.causal, dropout=dropout)
+        layer = self.layer_control.layer
+        carry = carried.of(layer, source.x)
+        out, carried.after[layer] = self.control.attend_from(
+            *(q, k, v, source, carry), causal=self.causal, dropout=dropout
+        )
+        return out
 
     def _attend_packed(self, q: Tensor, k: Tensor, v: Tensor, source: Tokens) -> Tensor:
         """Causal attention of packed sequences, which are rows of a batch on the way."""

@@ -4,20 +4,21 @@ Our extension of ABC (Peng et al., "ABC: Attention with Bounded-memory Control")
 in `fairseq_memattn.attention.ops.carry`.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fairseq_memattn.attention.ops.carry import before_sentences, fade, merge
-from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype
+from fairseq_memattn.attention.ops.carry import Carry
+from fairseq_memattn.attention.ops.common import accumulation_dtype
 
-GATES = ("none", "decay", "sentence")
+GATES = ("none", "decay", "sentence", "first")
 # The first gates of the slots are spread evenly between these logits. By 4, a slot keeps 0.98 of
 # the mass of the sentence before; by -4, a slot begins each sentence almost empty.
 FIRST_LOGITS = (-4.0, 6.0)
+ONE_LOGIT = 2.0  # of a head with one gate, as in the code of Wu et al. (2022)
 
 
 class DocumentMemory(NamedTuple):
@@ -27,8 +28,8 @@ class DocumentMemory(NamedTuple):
     The size does not depend on the number of sentences.
     """
 
-    causal: tuple[MemoryState, ...]
-    cross: tuple[MemoryState, ...]
+    causal: tuple[Any, ...]
+    cross: tuple[Any, ...]
 
     def reorder(self, new_order: Tensor) -> "DocumentMemory":
         """The memories of some documents. new_order: (B',) indices of documents"""
@@ -36,11 +37,11 @@ class DocumentMemory(NamedTuple):
 
     def rows(self) -> list["DocumentMemory"]:
         """The memory of each document, which are views of this one."""
-        count = len((*self.causal, *self.cross)[0].keys)
+        count = len((*self.causal, *self.cross)[0][0])
         return [self._part(slice(i, i + 1)) for i in range(count)]
 
     def _part(self, rows: slice) -> "DocumentMemory":
-        sides = ((MemoryState(*(x[rows] for x in state)) for state in side) for side in self)
+        sides = ((type(state)(*(x[rows] for x in state)) for state in side) for side in self)
         return DocumentMemory(*map(tuple, sides))
 
     @classmethod
@@ -49,7 +50,7 @@ class DocumentMemory(NamedTuple):
         sides = (zip(*side, strict=True) for side in zip(*memories, strict=True))
         return cls(
             *(
-                tuple(MemoryState(*map(torch.cat, zip(*states, strict=True))) for states in layers)
+                tuple(type(s[0])(*map(torch.cat, zip(*s, strict=True))) for s in layers)
                 for layers in sides
             )
         )
@@ -59,21 +60,24 @@ class SentenceGate(nn.Module):
     """log g (B, heads, M), by which a sentence fades the memory of the sentences before it.
 
     "decay": g = sigmoid(b), a learned number for each slot
-    "sentence": g = sigmoid(W x + b), with the mean x of the sentence's encoder outputs; W is zero
-        at first
+    "sentence": g = sigmoid(W x + b), with the mean x of the sentence's encoder outputs
+    "first": likewise, but with causal attention's input x at the sentence's first token, as in Wu
+        et al. ("Modeling Context With Linear Attention for Scalable Document-Level Translation",
+        2022), whose linear attention has one gate a head
 
-    Our choice: the first b of the slots are spread, so that some slots keep to the sentence and
-    others hold the document.
+    Our choice: W is zero at first, and the first b of the slots are spread, so that some slots keep
+    to the sentence and others hold the document.
 
-    source_dim: size of the encoder's outputs; kind: "decay" or "sentence"
+    source_dim: size of x; kind: of `GATES`, but not "none"
     """
 
     def __init__(self, source_dim: int, heads: int, slots: int, kind: str) -> None:
         super().__init__()
         self.heads, self.slots, self.kind = heads, slots, kind
-        self.bias = nn.Parameter(torch.linspace(*FIRST_LOGITS, slots).repeat(heads))
+        first = torch.linspace(*FIRST_LOGITS, slots) if slots > 1 else torch.full((1,), ONE_LOGIT)
+        self.bias = nn.Parameter(first[:slots].repeat(heads))
         self.weight = None
-        if kind == "sentence":
+        if kind != "decay":
             self.weight = nn.Parameter(torch.zeros(heads * slots, source_dim))
 
     def forward(self, source: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -102,30 +106,24 @@ class CarriedMemories:
     """The memories of a stack of layers in one forward pass over K sentences of B documents.
 
     sentences: K
-    log_gates: (B K, heads, M) of each layer, or one for all of them; empty for a gate of 1
+    log_gates: of each layer, or one for all of them, from the layer's input (B K, T, E) to
+        (B K, heads, M); empty for a gate of 1
     start: the memories before the first sentence by layer, in B rows; () is empty memories
 
     `after` has the memories after the last sentence, by layer, in B rows.
     """
 
     def __init__(
-        self, sentences: int, log_gates: Sequence[Tensor], start: Sequence[MemoryState]
+        self,
+        sentences: int,
+        log_gates: Sequence[Callable[[Tensor], Tensor]],
+        start: Sequence[Any],
     ) -> None:
         self.sentences, self.log_gates, self.start = sentences, log_gates, start
-        self.after: dict[int, MemoryState] = {}
+        self.after: dict[int, Any] = {}
 
-    def begin(self, layer: int, written: MemoryState) -> MemoryState:
-        """The memory at the beginning of each sentence, from what each sentence writes."""
-        start = self.start[layer] if self.start else None
-        before = before_sentences(written, self._log_gate(layer), start, self.sentences)
-        last = slice(self.sentences - 1, None, self.sentences)
-        states = (MemoryState(*(x[last] for x in state)) for state in (before, written))
-        self.after[layer] = merge(*states)
-        return before
-
-    def faded(self) -> list[MemoryState]:
-        """The memories at the beginning of one sentence for each document, by layer."""
-        return [fade(state, self._log_gate(layer)) for layer, state in enumerate(self.start)]
-
-    def _log_gate(self, layer: int) -> Tensor | None:
-        return self.log_gates[layer % len(self.log_gates)] if self.log_gates else None
+    def of(self, layer: int, x: Tensor) -> Carry:
+        """What the sentences of a layer begin with. x: (B K, T, E), the layer's input"""
+        gates = self.log_gates
+        log_gate = gates[layer % len(gates)](x) if gates else None
+        return Carry(self.sentences, log_gate, self.start[layer] if self.start else None)

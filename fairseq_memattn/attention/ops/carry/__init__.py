@@ -7,13 +7,31 @@ weight of everything before it:
 
     before_i = g_i * after_{i-1},   after_i = before_i + written_i
 
-where `*` multiplies the mass of a memory and `+` is `merge`.
+where `*` multiplies the mass of a memory and `+` is `merge`. States of other attentions, which
+`Control.attend_from` carries one sentence after another, fade in the same way: the sums of kernel
+attention, and of `ops.spill` the slots beside the exact tokens.
 """
+
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, is_written, joint_mass
+from fairseq_memattn.attention.ops.kernel.chunked import KernelState
+
+
+class Carry(NamedTuple):
+    """What rows begin with that are the K sentences of B documents, adjacent rows of a document.
+
+    sentences: K
+    log_gate: (B K, H or 1, M), of each sentence; None is a gate of 1
+    start: the state before the first sentence of each document, in B rows; None is empty
+    """
+
+    sentences: int
+    log_gate: Tensor | None
+    start: Any
 
 
 def merge(first: MemoryState, second: MemoryState) -> MemoryState:
@@ -27,10 +45,13 @@ def merge(first: MemoryState, second: MemoryState) -> MemoryState:
     return MemoryState(keys, values, log_mass)
 
 
-def fade(memory: MemoryState, log_gate: Tensor | None) -> MemoryState:
-    """A memory whose mass is multiplied by a gate. log_gate: (B, H or 1, M); None is a gate of 1"""
-    if log_gate is None:
+def fade(memory: Any, log_gate: Tensor | None) -> Any:
+    """A state whose mass is multiplied by a gate. log_gate: (B, H or 1, M); None is a gate of 1"""
+    if log_gate is None or memory is None:
         return memory
+    if isinstance(memory, KernelState):
+        gate = log_gate.exp()
+        return KernelState(memory.values * gate.unsqueeze(3), memory.normaliser * gate)
     return memory._replace(log_mass=memory.log_mass + log_gate)
 
 
