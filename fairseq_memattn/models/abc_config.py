@@ -96,7 +96,7 @@ class ABCConfig(ABCDecoderConfig):
         "decay",
         "with --stream: how much of the memory of earlier sentences a slot keeps at the beginning "
         "of a sentence: all of it (none), a learned share (decay), or a share that depends on the "
-        "source sentence (sentence)",
+        "source sentence (sentence) or on the input of causal attention at the first token (first)",
     )
 
 

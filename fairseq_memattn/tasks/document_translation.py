@@ -83,8 +83,8 @@ class DocumentTranslationConfig(TranslationConfig):
     )
     stream: bool = option(
         False,
-        "carry the memories of an abc_mlp_transformer's decoder from sentence to sentence of a "
-        "document, instead of windows of sentences: the cost of a sentence does not depend on the "
+        "carry the memories of a decoder, such as abc_mlp_transformer's, from sentence to sentence "
+        "of a document, instead of windows of sentences: a sentence's cost does not depend on the "
         "number of sentences before it. Needs --source-context 0 and --target-context 0",
     )
     stream_sentences: int = option(
