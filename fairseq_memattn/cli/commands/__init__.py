@@ -16,6 +16,7 @@ COMMANDS = {
     "decompress": "the encoder's output for the documents of a store, or its predicted tokens",
     "doctor": "check the installation, and say what is missing",
     "export": "write a trained model in transformers' format, with tokenizer and model card",
+    "generate": "continue prompts with a causal model of transformers",
     "import-bert": "convert a BERT saved by transformers to a gmat_bert and a dictionary",
     "import-t5": "convert a T5 saved by transformers to a checkpoint and a dictionary",
     "import-transformers": "convert what `export` has written back to a checkpoint of fairseq",
@@ -33,4 +34,4 @@ WITH_MODELS = """archs compress contrast convert cxmi decompress export import-t
     perplexity plot spans view""".split()
 # The commands that work without fairseq. Some need it for a model only, and ask for it then.
 WITHOUT_FAIRSEQ = """align answers average completion contrast convert-transformers decompress
-    doctor new perplexity plot prepare score translate""".split()
+    doctor generate new perplexity plot prepare score translate""".split()

@@ -1,5 +1,6 @@
 """Loads causal language models of transformers, and their text as tokens."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,12 @@ def load_causal(folder: Path, device: str | None = None) -> tuple[Any, Any]:
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
     import fairseq_memattn.transformers  # noqa: F401, which registers the models
 
+    if not sys.stderr.isatty():
+        disable_progress_bar()
     given: Any = {**gguf_of(folder), "local_files_only": True}
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given)
