@@ -266,7 +266,11 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         ):
             self.set_incremental_state(incremental_state, "memory", state.reorder(new_order))
         source = self.get_incremental_state(incremental_state, "source")
-        if source is not None:
+        if source is not None and 1 == source.copies < len(new_order) / len(source.state[0]):
+            # The sentences, of which each was read once, get their hypotheses.
+            source = source._replace(copies=len(new_order) // len(source.state[0]))
+            self.set_incremental_state(incremental_state, "source", source)
+        elif source is not None:
             kept = self._once("kept", new_order, lambda: source.sentences(new_order))
             self.set_incremental_state(incremental_state, "source", source.reorder(*kept))
         return incremental_state

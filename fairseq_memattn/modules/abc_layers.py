@@ -1,7 +1,7 @@
 """fairseq's transformer encoder and decoder with bounded memories instead of softmax attention."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -195,7 +195,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         if wants_graphs(prev_output_tokens) and self._goes_on(incremental_state):
             assert incremental_state is not None
             return self._replayed(prev_output_tokens, incremental_state), {"attn": [None]}
-        with nullcontext() if self.cross_controls is None else self.cross_controls.forward_pass():
+        with self._forward_pass():
             return super().extract_features(
                 prev_output_tokens,
                 encoder_out,
@@ -275,19 +275,26 @@ class ABCTransformerDecoder(TransformerDecoderBase):
             x, *_ = layer(x, x, None, state, self_attn_padding_mask=padding)
         return self._finished(x), state
 
-    def read_on(self, tokens: Tensor, incremental_state: dict[str, Any], start: int = 0) -> Tensor:
+    def read_on(
+        self,
+        tokens: Tensor,
+        incremental_state: dict[str, Any],
+        start: int = 0,
+        encoder_out: dict[str, list[Tensor]] | None = None,
+    ) -> Tensor:
         """Features (B, T, E) of the T tokens after those of incremental_state, in one call.
 
-        This is for language models, which have no source. fairseq's incremental decoding takes one
-        token at a time.
+        fairseq's incremental decoding takes one token at a time.
 
         tokens: (B, T), padding on the right
         start: the position of the first token
+        encoder_out: of the source, which language models do not have
 
         Raises MemAttnError for positions that a learned embedding does not have, and for a decoder
-        with softmax attention.
+        with softmax attention, unless it has a source and the state is empty.
         """
-        if self.causal_controls is None or self.causal_controls.has_softmax:
+        softmax = self.causal_controls is None or self.causal_controls.has_softmax
+        if softmax and (encoder_out is None or start):
             raise MemAttnError(
                 "reading on from a state of constant size needs a bounded memory in every layer, "
                 "but this model has layers with softmax attention"
@@ -298,9 +305,21 @@ class ABCTransformerDecoder(TransformerDecoderBase):
             vectors = position_vectors(self.embed_positions, start, tokens.shape[1], tokens.device)
         x = self._embedded(tokens, vectors)
         mask = padding if possibly_any(padding) else None
-        for layer in self.layers:
-            x, *_ = layer(x, incremental_state=incremental_state, self_attn_padding_mask=mask)
+        sources: list[Tensor | None] = [None, None]
+        if encoder_out is not None:
+            names = ("encoder_out", "encoder_padding_mask")
+            sources = [next(iter(encoder_out[name]), None) for name in names]
+        future = self.buffered_future_mask(x)
+        masks = {"self_attn_mask": future, "self_attn_padding_mask": mask}
+        with self._forward_pass():
+            for layer in self.layers:
+                x, *_ = layer(x, *sources, incremental_state, **masks)
         return self._finished(x)
+
+    def _forward_pass(self) -> AbstractContextManager[None]:
+        """Lets the layers share what they compute of the source."""
+        pool = self.cross_controls
+        return nullcontext() if pool is None else pool.forward_pass()
 
     def _embedded(self, tokens: Tensor, positions: Tensor | None) -> Tensor:
         """(T, B, E) of tokens (B, T) and vectors of their positions."""

@@ -366,8 +366,7 @@ class DocumentTranslationTask(TranslationTask):
                 )
             return super().build_generator(MemoryEnsemble(models), args, *more, **options)
         separator = self.tgt_dict.index(self.cfg.context_separator)
-        symbols = {"separator": separator, "pad": self.tgt_dict.pad(), "eos": self.tgt_dict.eos()}
-        ensemble = ContextEnsemble(models, **symbols, min_len=getattr(args, "min_len", 1))
+        ensemble = ContextEnsemble(models, separator, self.tgt_dict, getattr(args, "min_len", 1))
         return super().build_generator(ensemble, args, *more, **options)
 
     def inference_step(

@@ -32,9 +32,11 @@ class ContextEnsemble(EnsembleModel):
     The tokens of the prefix have probability 1, so beam search searches and scores only the tokens
     after it. After the prefix, a hypothesis has at least `min_len` tokens and no separator. The
     prefix belongs to a row and not to the batch, so the translation of a sentence does not depend
-    on the other sentences of its batch.
+    on the other sentences of its batch. The models read what all rows have of it once a sentence and
+    in one call, or token by token where a decoder has no `read_on`.
 
     separator: index of the symbol between two sentences; None for models without one
+    dictionary: fairseq's, of the target
 
     Besides the models' inputs, `net_input` has `prefixes` (B, P), padded on the right. They become
     the first of the encoder's outputs, so beam search repeats, reorders and removes them together
@@ -42,15 +44,18 @@ class ContextEnsemble(EnsembleModel):
     """
 
     def __init__(
-        self, models: Sequence[nn.Module], separator: int | None, pad: int, eos: int, min_len: int
+        self, models: Sequence[nn.Module], separator: int | None, dictionary: Any, min_len: int
     ) -> None:
         super().__init__(models)
-        self.separator, self.pad, self.eos, self.min_len = separator, pad, eos, min_len
+        self.separator, self.min_len, self.symbols = separator, min_len, len(dictionary)
+        self.pad, self.eos = dictionary.pad(), dictionary.eos()
 
     def forward_encoder(self, net_input: dict[str, Tensor]) -> EncoderOuts:
         inputs = dict(net_input)
-        prefixes = {"prefixes": [inputs.pop("prefixes")]}
-        return [prefixes, *super().forward_encoder(inputs)]
+        prefixes = inputs.pop("prefixes")
+        common = int(prefixes.ne(self.pad).sum(dim=1).min())
+        given = {"prefixes": [prefixes], "common": [common], "sentences": [len(prefixes)]}
+        return [given, *super().forward_encoder(inputs)]
 
     def forward_decoder(
         self,
@@ -60,8 +65,36 @@ class ContextEnsemble(EnsembleModel):
         temperature: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
         given, *outs = encoder_outs
-        log_probs, _ = super().forward_decoder(tokens, outs, incremental_states, temperature)
-        return self._restrict(log_probs, tokens.shape[1] - 1, given["prefixes"][0]), None
+        (prefixes,), (common,), step = given["prefixes"], given["common"], tokens.shape[1] - 1
+        if step < common and self.has_incremental_states():
+            log_probs = torch.zeros(len(tokens), self.symbols, device=tokens.device)
+        else:
+            if step == common > 0 and self.has_incremental_states():
+                beam = len(tokens) // given["sentences"][0]
+                self._read(tokens[::beam, :-1], outs, incremental_states, beam)
+            log_probs, _ = super().forward_decoder(tokens, outs, incremental_states, temperature)
+        return self._restrict(log_probs, step, prefixes), None
+
+    def _read(
+        self, tokens: Tensor, outs: EncoderOuts, states: list[dict[str, Any]], beam: int
+    ) -> None:
+        """Writes the tokens (B, T), without padding, into empty states of B beam hypotheses."""
+        rows = torch.arange(len(tokens), device=tokens.device)
+        outs = super().reorder_encoder_out(outs, rows * beam)
+        self._set_beam_size(1)
+        for model, state, out in zip(self.models, states, outs, strict=True):
+            if hasattr(model.decoder, "read_on"):
+                model.decoder.read_on(tokens, state, encoder_out=out)
+                continue
+            for end in range(1, tokens.shape[1] + 1):
+                model.decoder.extract_features(tokens[:, :end], out, state)
+        self._set_beam_size(beam)
+        self.reorder_incremental_state(states, rows.repeat_interleave(beam))
+
+    def _set_beam_size(self, beam: int) -> None:
+        for model in self.models:
+            if hasattr(model, "set_beam_size"):
+                model.set_beam_size(beam)
 
     def _restrict(self, log_probs: Tensor, step: int, prefixes: Tensor) -> Tensor:
         """Changes in place log_probs (rows, V) of the token at position `step`; returns them."""
@@ -77,7 +110,7 @@ class ContextEnsemble(EnsembleModel):
 
     def reorder_encoder_out(self, encoder_outs: EncoderOuts, new_order: Tensor) -> EncoderOuts:
         given, *outs = encoder_outs
-        moved = {"prefixes": [given["prefixes"][0].index_select(0, new_order)]}
+        moved = {**given, "prefixes": [given["prefixes"][0].index_select(0, new_order)]}
         return [moved, *super().reorder_encoder_out(outs, new_order)]
 
 

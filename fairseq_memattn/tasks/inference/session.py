@@ -222,8 +222,7 @@ class ContextTranslator:
         self.cropped = 0
         for model in models:
             model.to(self.device).eval()
-        symbols = (separator, dictionary.pad(), dictionary.eos())
-        ensemble = ContextEnsemble(models, *symbols, min_len=1)
+        ensemble = ContextEnsemble(models, separator, dictionary, min_len=1)
         if stream:
             ensemble = MemoryEnsemble(models)
         self.generator = SequenceGenerator(ensemble, dictionary, **search)
