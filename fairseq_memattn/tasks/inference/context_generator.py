@@ -32,8 +32,8 @@ class ContextEnsemble(EnsembleModel):
     The tokens of the prefix have probability 1, so beam search searches and scores only the tokens
     after it. After the prefix, a hypothesis has at least `min_len` tokens and no separator. The
     prefix belongs to a row and not to the batch, so the translation of a sentence does not depend
-    on the other sentences of its batch. The models read what all rows have of it once a sentence and
-    in one call, or token by token where a decoder has no `read_on`.
+    on the other sentences of its batch. The models read what all rows have of it once a sentence
+    and in one call, or token by token where a decoder has no `read_on`.
 
     separator: index of the symbol between two sentences; None for models without one
     dictionary: fairseq's, of the target
