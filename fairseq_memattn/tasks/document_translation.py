@@ -28,6 +28,7 @@ from fairseq_memattn.data.documents.segments import SegmentDataset
 from fairseq_memattn.data.documents.splits import check_separator, load_split
 from fairseq_memattn.documents.decoder import Hypotheses
 from fairseq_memattn.errors import MemAttnError, check_fields, check_least, flag, option
+from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
 from fairseq_memattn.host.correctness.workers import replace_batches
 from fairseq_memattn.tasks import validation
 from fairseq_memattn.tasks.base import other_options
@@ -105,6 +106,11 @@ class DocumentTranslationConfig(TranslationConfig):
         "better, fewer print the first translations sooner",
         least=1,
     )
+    eval_bleu_tokenizer: str = option(
+        "13a",
+        "sacreBLEU's tokenizer of the BLEU that --eval-bleu logs, such as zh, ja-mecab, ko-mecab, "
+        "flores200 or char",
+    )
     seed: int = II("common.seed")
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
@@ -140,6 +146,7 @@ class DocumentTranslationTask(TranslationTask):
         self.sessions: dict[str, DocumentSession] = {}
         self.lines_read = 0  # by fairseq-interactive
         self.batches: dict[str, iterators.EpochBatchIterator] = {}  # by data set, the last ones
+        self.measures = validation.text_metrics(cfg) if cfg.eval_bleu else {}
 
     def adapt_to(self, model: Any) -> None:
         """Reads data as a model, or a class of models, takes them: call it before `load_dataset`.
@@ -406,11 +413,11 @@ class DocumentTranslationTask(TranslationTask):
         """
         if not sample:  # fairseq-validate, in a process that has fewer batches than others
             return 0, 0, {}
+        loss, size, output = super(TranslationTask, self).valid_step(sample, model, criterion)
         if self.cfg.eval_bleu and self._is_stand_in(sample):
-            loss, size, output = super(TranslationTask, self).valid_step(sample, model, criterion)
             output |= dict.fromkeys(validation.STATISTICS, 0)
-        else:
-            loss, size, output = super().valid_step(sample, model, criterion)
+        elif self.cfg.eval_bleu:
+            output |= self._statistics(sample, model)
         return loss, size, output | {"nsentences": sample["nsentences"]}
 
     def _is_stand_in(self, sample: dict[str, Any]) -> bool:
@@ -421,20 +428,40 @@ class DocumentTranslationTask(TranslationTask):
         session = self.sessions.get(sample["split"])
         return session is None or session.is_past(int(sample["id"][0]))
 
-    def _inference_with_bleu(self, generator: Any, sample: dict[str, Any], model: nn.Module) -> Any:
-        """fairseq's BLEU of a batch, against the references without context."""
-        dataset = self.sessions[sample["split"]].dataset
-        references = [dataset.reference(sentence) for sentence in sample["id"].tolist()]
-        sentences = {
-            "id": sample["id"],
-            "split": sample["split"],
-            "target": dataset.collate.pad(references, left=False),
+    def _statistics(self, sample: dict[str, Any], model: nn.Module) -> dict[str, float]:
+        """Statistics of the translations of a batch, against the references without context."""
+        session = self.sessions[sample["split"]]
+        found = self.inference_step(self.sequence_generator, [model], sample)
+        # An unknown word of a translation does not agree with one of a reference.
+        texts = {
+            number: (
+                self._text(hypotheses[0]["tokens"], "UNKNOWNTOKENINHYP"),
+                self._text(session.dataset.reference(number), "UNKNOWNTOKENINREF"),
+            )
+            for number, hypotheses in zip(sample["id"].tolist(), found, strict=True)
         }
-        return super()._inference_with_bleu(generator, sentences, model)
+        hypotheses, references = zip(*texts.values(), strict=True)
+        if self.cfg.eval_bleu_print_samples:
+            logger.info(f"example hypothesis: {hypotheses[0]}")
+            logger.info(f"example reference: {references[0]}")
+        name = validation.tokenizer(self.cfg)
+        warning = tokenizer_warning(references, name, "--eval-bleu-tokenizer")
+        if warning and name not in self.warned:
+            logger.warning(warning)
+            self.warned.add(name)
+        documents = session.end_documents(texts)
+        return validation.text_statistics(self.measures, (hypotheses, references), documents)
+
+    def _text(self, tokens: Tensor, unknown: str) -> str:
+        text = self.tgt_dict.string(
+            tokens.int().cpu(), self.cfg.eval_bleu_remove_bpe, unk_string=unknown
+        )
+        return str(self.tokenizer.decode(text))
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super(TranslationTask, self).reduce_metrics(logging_outputs, criterion)
-        validation.log_bleu(logging_outputs)
+        if self.cfg.eval_bleu:
+            validation.log_texts(self.measures, logging_outputs)
 
 
 def _check(cfg: DocumentTranslationConfig) -> None:
@@ -463,8 +490,9 @@ def _check(cfg: DocumentTranslationConfig) -> None:
             logger.warning(f"{flag(name)} has no effect with --task document_translation")
     if cfg.eval_bleu:
         validation.check_options(cfg)
-    elif cfg.best_checkpoint_metric == "bleu":
-        raise MemAttnError("--best-checkpoint-metric bleu needs --eval-bleu")
+    elif cfg.best_checkpoint_metric in validation.TEXT_MEASURES:
+        metric = cfg.best_checkpoint_metric
+        raise MemAttnError(f"--best-checkpoint-metric {metric} needs --eval-bleu")
     if cfg.left_pad_target:
         raise MemAttnError("--left-pad-target does not work with --task document_translation")
 

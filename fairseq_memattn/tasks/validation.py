@@ -1,9 +1,10 @@
-"""Scores that validation logs: BLEU (--eval-bleu), exact match and F1."""
+"""Scores that validation logs: BLEU and chrF (--eval-bleu), exact match and F1."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,20 @@ from fairseq.data.data_utils import post_process
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.logging import metrics
 from fairseq.registry import REGISTRIES
-from fairseq.tasks.translation import EVAL_BLEU_ORDER
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.chrf import CHRF
 
 from fairseq_memattn.errors import MemAttnError, like, read_json_object
+from fairseq_memattn.evaluation.scores import build_bleu
 from fairseq_memattn.qa.answer_scores import score_answer, total
 from fairseq_memattn.qa.question_sets import Record
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
-LENGTHS = ("_bleu_sys_len", "_bleu_ref_len")
-BY_ORDER = ("_bleu_counts", "_bleu_totals")
-# The statistics that a batch logs, which are summed over batches and processes. fairseq sums those
-# of processes by their places: the order is that of its `valid_step`.
-STATISTICS = [*LENGTHS, *(f"{kind}_{n}" for n in range(EVAL_BLEU_ORDER) for kind in BY_ORDER)]
+# The measures of --eval-bleu by their names in the log, and how many of sacreBLEU's statistics each
+# has. These are summed over batches and processes; fairseq sums those of processes by their places.
+TEXT_MEASURES = {"bleu": 10, "chrf": 18, "d_bleu": 10}
+STATISTICS = [f"_{name}_{n}" for name, count in TEXT_MEASURES.items() for n in range(count)]
+Texts = tuple[Sequence[str], Sequence[str]]  # hypotheses and references
 
 
 def check_options(cfg: Any) -> None:
@@ -41,6 +43,7 @@ def check_options(cfg: Any) -> None:
             "--eval-bleu-remove-bpe must be sentencepiece, subword_nmt, @@, wordpiece or letter, "
             f"but is {cfg.eval_bleu_remove_bpe}"
         ) from None
+    text_metrics(cfg)
     read_json_object("--eval-bleu-detok-args", cfg.eval_bleu_detok_args)
     _check_search(read_json_object("--eval-bleu-args", cfg.eval_bleu_args))
 
@@ -75,28 +78,53 @@ def _check_search(options: dict[str, Any]) -> None:
         )
 
 
-def log_bleu(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
-    """Logs the BLEU of a validation from the statistics of its batches.
+def tokenizer(cfg: Any) -> str:
+    """The name of sacreBLEU's tokenizer."""
+    return "none" if cfg.eval_tokenized_bleu else str(cfg.eval_bleu_tokenizer)
 
-    fairseq's implementation leaves out batches in which all translations are empty, with the
-    lengths of their references. If all batches are such, it logs no BLEU.
+
+def text_metrics(cfg: Any) -> dict[str, Metric]:
+    """The metrics of TEXT_MEASURES, those of `memattn score`.
+
+    Raises MemAttnError for a tokenizer that sacreBLEU does not have or cannot load.
     """
-    if not any(LENGTHS[0] in log for log in logging_outputs):
+    try:
+        bleu = build_bleu(tokenizer(cfg), option="--eval-bleu-tokenizer")
+    except ValueError as error:
+        raise MemAttnError(str(error)) from None
+    return {"bleu": bleu, "chrf": CHRF(), "d_bleu": bleu}
+
+
+def text_statistics(
+    measures: Mapping[str, Metric], sentences: Texts, documents: Texts
+) -> dict[str, float]:
+    """sacreBLEU's statistics of a batch, by STATISTICS.
+
+    measures: of `text_metrics`; documents: the joined sentences of those that end in the batch
+    """
+    numbers: list[float] = []
+    for name, metric in measures.items():
+        hypotheses, references = documents if name == "d_bleu" else sentences
+        found = [[0.0] * TEXT_MEASURES[name]]
+        if hypotheses:
+            found = metric._extract_corpus_statistics(hypotheses, [references])
+        numbers += np.sum(found, axis=0).tolist()
+    return dict(zip(STATISTICS, numbers, strict=True))
+
+
+def log_texts(measures: Mapping[str, Metric], logging_outputs: Sequence[Mapping[str, Any]]) -> None:
+    """Logs the measures of a validation from the statistics of its batches."""
+    if not any(STATISTICS[0] in log for log in logging_outputs):
         return
-    sums = {key: float(sum(log.get(key, 0) for log in logging_outputs)) for key in STATISTICS}
-    for key in LENGTHS:
-        metrics.log_scalar(key, sums[key])
-    for kind in BY_ORDER:
-        by_order = [sums[f"{kind}_{order}"] for order in range(EVAL_BLEU_ORDER)]
-        metrics.log_scalar(kind, np.array(by_order))
-    metrics.log_derived("bleu", _bleu)
+    for name, count in TEXT_MEASURES.items():
+        keys = [f"_{name}_{n}" for n in range(count)]
+        sums = [float(sum(log.get(key, 0) for log in logging_outputs)) for key in keys]
+        metrics.log_scalar(f"_{name}", np.array(sums))
+        metrics.log_derived(name, partial(_score, measures[name], f"_{name}"))
 
 
-def _bleu(meters: Mapping[str, Any]) -> float:
-    counts, totals = (meters[kind].sum.astype(int).tolist() for kind in BY_ORDER)
-    system, reference = (int(meters[key].sum) for key in LENGTHS)
-    bleu = BLEU.compute_bleu(counts, totals, system, reference, smooth_method="exp")
-    return round(bleu.score, 2)
+def _score(metric: Metric, key: str, meters: Mapping[str, Any]) -> float:
+    return round(float(metric._compute_score_from_stats(meters[key].sum.tolist()).score), 2)
 
 
 COUNT = "_answers"

@@ -6,14 +6,11 @@ import re
 import shlex
 import shutil
 from argparse import Namespace
-from types import SimpleNamespace
 
 import pytest
 import sacrebleu
 import torch
 from fairseq.logging import metrics
-from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.translation import TranslationTask
 from full import full
 from harness import (
     PLUGGED,
@@ -150,50 +147,68 @@ def test_a_training_with_a_worker_is_that_without(document_data, tmp_path):
 
 
 @pytest.mark.full
-def test_bleu_in_validation_is_that_of_the_translations(
-    document_data, document_model, corpus, tmp_path
+@pytest.mark.parametrize(
+    ("context", "tokenizer"), [([], "13a"), (["--gold-target-context"], "char")]
+)
+def test_measures_in_validation_are_those_of_the_translations(
+    context, tokenizer, document_data, document_model, corpus, tmp_path
 ):
-    """Validation's counts, of the test set, against sacreBLEU of what fairseq-generate prints."""
+    """Validation of the test set against what fairseq-generate and `memattn score` print."""
     arguments = json.dumps({"beam": 4, "lenpen": 0.6, "max_len_a": 1, "max_len_b": LONGER})
-    bleu = ["--eval-bleu", "--eval-bleu-args", arguments, "--valid-subset", "test"]
+    bleu = ["--eval-bleu", "--eval-bleu-args", arguments, "--eval-bleu-tokenizer", tokenizer]
     shutil.copy(document_model.checkpoint, tmp_path)
-    again = train(document_data, tmp_path, *TRANSLATOR, *WINDOWS, *bleu, "--max-update", 91)
-    text = hypotheses(generate(again, *WINDOWS, *SHORT, *SEARCHES["beam"]))
+    best = ["--best-checkpoint-metric", "d_bleu", "--maximize-best-checkpoint-metric"]
+    flags = [*TRANSLATOR, *WINDOWS, *bleu, *best, *context, "--valid-subset", "test"]
+    again = train(document_data, tmp_path, *flags, "--max-update", 91, "--max-tokens-valid", 60)
+    (tmp_path / "out").write_text(
+        generate(again, *WINDOWS, *SHORT, *context, *SEARCHES["beam"]), encoding="utf-8"
+    )
     known = {line.split(" ")[0] for line in lines_of(document_data / "dict.ru.txt")}
-    # fairseq has no word for what the dictionary lacks, with its punctuation, in the references.
+    # Validation has no word for what the dictionary lacks, with its punctuation, in the references.
     references = [
-        " ".join(word if word in known else "UNKNOWN" for word in line.split())
+        " ".join(word if word in known else "UNKNOWNTOKENINREF" for word in line.split())
         for line in lines_of(corpus / "test.ru")
     ]
-    score = sacrebleu.corpus_bleu([h.text for h in text.values()], [references], force=True)
-    assert float(logged(again.log, "test")[-1]["test_bleu"]) == pytest.approx(score.score, abs=0.02)
+    (tmp_path / "ref").write_text("\n".join(references) + "\n", encoding="utf-8")
+    names = ["--docids", document_data / "test.en-ru.docids", "--json", tmp_path / "scores"]
+    names += ["--tokenize", tokenizer, "--reference", tmp_path / "ref"]
+    run("memattn", "score", "--generated", tmp_path / "out", *names)
+    found = json.loads((tmp_path / "scores").read_text(encoding="utf-8"))["measures"]
+    row = logged(again.log, "test")[-1]
+    for ours, theirs in (("bleu", "s-BLEU"), ("chrf", "chrF2"), ("d_bleu", "d-BLEU")):
+        (score,) = found[theirs]["systems"].values()
+        assert float(row[f"test_{ours}"]) == pytest.approx(score["score"], abs=0.005)
+    saved = torch.load(again.checkpoint, weights_only=False)["extra_state"]
+    assert saved["best"] == float(row["test_d_bleu"]) > 0
 
 
-def test_a_batch_of_empty_translations_counts_in_bleu():
-    hypotheses, references = [["a b c d e", "f g"], ["", ""]], [["a b c d x", "f g"], ["h i", "j"]]
-    batches = []
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        score = sacrebleu.corpus_bleu(hypothesis, [reference], tokenize="none")
-        log = {"_bleu_sys_len": score.sys_len, "_bleu_ref_len": score.ref_len}
-        for order, (count, total) in enumerate(zip(score.counts, score.totals, strict=True)):
-            log |= {f"_bleu_counts_{order}": count, f"_bleu_totals_{order}": total}
-        batches.append(log)
+def test_statistics_of_batches_and_processes_add_up():
+    """Also batches whose translations are all empty, in which no document ends."""
+    cfg = Namespace(eval_tokenized_bleu=False, eval_bleu_tokenizer="zh")
+    measures = validation.text_metrics(cfg)
+    hypotheses, references = (
+        ["我有一本书。", "他们来了", "", ""],
+        ["我有一本书", "他来了。", "是", "a b"],
+    )
+    joined = ([" ".join(hypotheses)], [" ".join(references)])
+    logs = []
+    for start in (0, 2):
+        batch = (hypotheses[start : start + 2], references[start : start + 2])
+        log = validation.text_statistics(measures, batch, joined if start else ([], []))
+        assert list(log) == validation.STATISTICS
+        logs.append(log)
     with metrics.aggregate() as whole:
-        for log in batches:
-            validation.log_bleu([log])
-    together = sacrebleu.corpus_bleu(sum(hypotheses, []), [sum(references, [])], tokenize="none")
-    assert whole.get_smoothed_values()["bleu"] == pytest.approx(together.score, abs=0.005)
-
-
-def test_statistics_are_in_the_order_of_a_batch(monkeypatch):
-    """fairseq adds those of processes by their place: counts would be added to totals."""
-    score = sacrebleu.corpus_bleu(["a b c d e"], [["a b c d x"]])
-    monkeypatch.setattr(FairseqTask, "valid_step", lambda *args: (0.0, 1, {}))
-    monkeypatch.setattr(TranslationTask, "_inference_with_bleu", lambda *args: score)
-    task = TranslationTask.__new__(TranslationTask)
-    task.cfg, task.sequence_generator = SimpleNamespace(eval_bleu=True), None
-    _, _, log = TranslationTask.valid_step(task, None, None, None)
-    assert list(log) == validation.STATISTICS
+        for log in [*logs, dict.fromkeys(validation.STATISTICS, 0)]:
+            validation.log_texts(measures, [log])
+    found = whole.get_smoothed_values()
+    expected = {
+        "bleu": sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh"),
+        "chrf": sacrebleu.corpus_chrf(hypotheses, [references]),
+        "d_bleu": sacrebleu.corpus_bleu(joined[0], [joined[1]], tokenize="zh"),
+    }
+    for name, score in expected.items():
+        assert 10 < score.score < 90
+        assert found[name] == pytest.approx(score.score, abs=0.005)
 
 
 def test_validate_as_training_did(document_model):
@@ -258,7 +273,8 @@ def test_a_sentence_is_printed_before_the_next_is_translated(loaded):
             "--loss-on last does not work with --stream",
         ),
         full("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
-        full("--best-checkpoint-metric bleu", "--best-checkpoint-metric bleu needs --eval-bleu"),
+        full("--best-checkpoint-metric chrf", "--best-checkpoint-metric chrf needs --eval-bleu"),
+        full("--eval-bleu --eval-bleu-tokenizer x", "--eval-bleu-tokenizer must be one of none, z"),
         full(
             '--eval-bleu --eval-bleu-args {"beem":1}',
             "has 'beem', which fairseq-generate does not have",

@@ -130,7 +130,8 @@ def validated(processes, trained, folder, *flags):
 
 def validation(log):
     (row,) = logged(log, "valid")
-    return {name: float(row[name]) for name in ("valid_loss", "valid_bleu") if name in row}
+    names = ("valid_loss", "valid_bleu", "valid_chrf", "valid_d_bleu")
+    return {name: float(row[name]) for name in names if name in row}
 
 
 BLEU = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_a": 1, "max_len_b": 2}']

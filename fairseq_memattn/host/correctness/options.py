@@ -41,7 +41,8 @@ LIMITS: dict[Any, dict[str, tuple[float, float]]] = {
     },
 }
 # The metrics that are best where they are highest.
-HIGHEST_IS_BEST = ("accuracy", "bleu", "em", "exact", "exact_match", "f1", "precision", "recall")
+HIGHEST_IS_BEST = {"accuracy", "bleu", "chrf", "d_bleu", "em", "exact", "exact_match", "f1"}
+HIGHEST_IS_BEST |= {"precision", "recall"}
 # The options of a search that a command does not read, and the command that does.
 UNREAD = {
     "generate": ("interactive", ["constraints"]),

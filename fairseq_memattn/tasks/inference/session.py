@@ -1,6 +1,6 @@
 """The translation of a stream of documents, requested batch by batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,7 @@ class DocumentSession:
 
     def _begin(self) -> None:
         self.position = self.first
+        self.texts: dict[int, list[tuple[str, str]]] = {}
         begun = self.conversation.memory
         self.memories: Memories = {} if begun is None else {0: begun}
         sizes = [len(self.dataset.documents.sentences_of(number)) for number in self.order]
@@ -136,6 +137,22 @@ class DocumentSession:
         hypotheses = self.decoder.hypotheses(sentences, self._translator(generator, models, device))
         self.position = sentences[-1] + 1
         return hypotheses
+
+    def end_documents(self, texts: Mapping[int, tuple[str, str]]) -> tuple[list[str], list[str]]:
+        """The joined translations and references of the documents that end with given sentences.
+
+        texts: translation and reference of the next sentences. Those of open documents are kept
+        """
+        ended = []
+        for sentence, pair in texts.items():
+            number = self.dataset.documents.of(sentence)
+            self.texts.setdefault(number, []).append(pair)
+            if sentence == self.dataset.documents.sentences_of(number)[-1]:
+                ended.append(self.texts.pop(number))
+        hypotheses, references = (
+            [" ".join(pair[side] for pair in pairs) for pairs in ended] for side in (0, 1)
+        )
+        return hypotheses, references
 
     def _translator(
         self, generator: Any, models: Sequence[nn.Module], device: torch.device
