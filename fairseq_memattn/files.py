@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import gzip
 import json
 import math
 import os
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from fairseq_memattn.errors import MemAttnError
 
@@ -46,9 +47,17 @@ def decode_line(raw: bytes, path: Path | str, number: int, *, returns: bool = Tr
     return line
 
 
+def open_bytes(path: Path) -> BinaryIO:
+    """A file for reading, decompressed if its name ends in .gz."""
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
+
+
 def iterate_lines(path: Path, *, returns: bool = True) -> Iterator[str]:
-    """The lines of a UTF-8 file, split at newlines only. Raises MemAttnError as `decode_line`."""
-    with open(path, "rb") as file:
+    """The lines of a UTF-8 file, split at newlines only. Raises MemAttnError as `decode_line`.
+
+    A file whose name ends in .gz is decompressed.
+    """
+    with open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
             yield decode_line(raw, path, number, returns=returns)
 

@@ -8,8 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from random import Random
 
-from tqdm import tqdm
-
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
@@ -19,7 +17,7 @@ from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
 )
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text.lines import raw_lines
+from fairseq_memattn.data_prep.text.lines import progress, raw_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
@@ -50,7 +48,7 @@ def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) ->
     counts = Counter({"documents": 0, "lines": 0})
     with write_all_or_nothing(targets) as files:
         for source in sources:
-            lines = tqdm(raw_lines(source, counts), desc=source.name, unit=" lines", disable=None)
+            lines = progress(raw_lines(source, counts), source.name, source)
             for has_text, document in groupby(lines, key=bool):
                 if has_text:
                     counts["documents"] += 1

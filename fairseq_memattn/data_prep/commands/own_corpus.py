@@ -16,8 +16,10 @@ from fairseq_memattn.data_prep.formats.wit3 import refuse_mark_up
 from fairseq_memattn.data_prep.pipeline.arguments import (
     COMMON,
     SENTENCEPIECE,
+    add_numbers,
     add_options,
     name_and,
+    positive,
 )
 from fairseq_memattn.data_prep.pipeline.binarise import check_languages, check_name, find_splits
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
@@ -192,7 +194,10 @@ def run(args: argparse.Namespace) -> None:
         pipeline.copy_docids(splits)
     else:
         pipeline.drop_docids(splits)
-    pipeline.binarise(splits=splits, model=model)
+    if args.shards > 1:
+        pipeline.binarise_shards(args.shards, splits, documents, model)
+    else:
+        pipeline.binarise(splits=splits, model=model)
     pipeline.forget_other_splits(splits)
     if "valid" not in splits:
         print(
@@ -203,6 +208,8 @@ def run(args: argparse.Namespace) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--text", "--langs", *COMMON, "--vocab-size", *SENTENCEPIECE, "--seed")
+    shards = "parts of the training data, of which fairseq-train reads one an epoch: bin/0, bin/1"
+    add_numbers(parser, {"--shards": (positive, 1, shards)})
     parser.add_argument(
         "--format",
         choices=("lines", *READERS),

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fairseq_memattn.data_prep.pipeline.arguments import add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import uneven_counts
-from fairseq_memattn.data_prep.text.lines import read_lines, write_row
+from fairseq_memattn.data_prep.text.lines import progress, read_lines, write_row
 from fairseq_memattn.data_prep.text.windows import (
     checked_rows,
     count_separators,
@@ -48,7 +46,7 @@ def make(
     refuse_overwriting(inputs, outputs, force)
     count = 0
     with write_all_or_nothing(outputs) as files:
-        rows = tqdm(checked_rows(inputs, separator), unit=" lines", disable=None)
+        rows = progress(checked_rows(inputs, separator), str(outputs[0]), inputs[0])
         for row in windows(rows, sentences, separator):
             count += 1
             write_row(files, row)

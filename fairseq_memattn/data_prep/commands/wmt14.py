@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fairseq_memattn.data_prep.formats.sgml_segments import read_segment_rows
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options, positive
 from fairseq_memattn.data_prep.pipeline.download import obtain_all, official
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
 from fairseq_memattn.data_prep.text.aligned import aligned_lines
-from fairseq_memattn.data_prep.text.lines import raw_pairs, write_row
+from fairseq_memattn.data_prep.text.lines import progress, raw_pairs, write_row
 from fairseq_memattn.files import write_all_or_nothing
 
 LANGUAGES = ("en", "de")
@@ -76,7 +74,7 @@ def clean(
     """
     counts = Counter({"pairs": 0, "too long, dropped": 0, "too uneven, dropped": 0})
     with write_all_or_nothing(targets) as files:
-        rows = tqdm(aligned_lines(sources), desc=str(targets[0]), unit=" lines", disable=None)
+        rows = progress(aligned_lines(sources), str(targets[0]), sources[0])
         for _, row in rows:
             short, long = sorted(len(line.split()) for line in row)
             if long > longest:

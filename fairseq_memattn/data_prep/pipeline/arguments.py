@@ -12,6 +12,7 @@ from fairseq_memattn.data_prep.text.subword import (
     MODEL_TYPES,
     MOST_CHARACTERS,
     NORMALIZATIONS,
+    SAMPLE,
 )
 
 
@@ -129,6 +130,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "longer lines are left out of the training of SentencePiece, and a warning counts "
         "them (default: %(default)s)",
     },
+    "--sample-lines": {
+        "type": positive,
+        "default": SAMPLE,
+        "metavar": "N",
+        "help": "lines that SentencePiece learns from, drawn at random where there are more, which "
+        "bounds its memory (default: %(default)s)",
+    },
     "--separator": {
         "type": separator_token,
         "default": "_eos",
@@ -155,6 +163,7 @@ SENTENCEPIECE = (
     "--byte-fallback",
     "--character-coverage",
     "--max-sentence-length",
+    "--sample-lines",
     "--separator",
 )
 

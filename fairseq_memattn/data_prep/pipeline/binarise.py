@@ -10,8 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fairseq_memattn.data_prep.pipeline.binary_data import (
     Symbols,
     check_dictionary,
@@ -22,6 +20,7 @@ from fairseq_memattn.data_prep.pipeline.binary_data import (
 )
 from fairseq_memattn.data_prep.pipeline.download import digest
 from fairseq_memattn.data_prep.text.aligned import contiguous, read_sentences, refuse_empty
+from fairseq_memattn.data_prep.text.lines import progress
 from fairseq_memattn.data_prep.text.subword import all_pieces
 from fairseq_memattn.errors import MemAttnError, like
 from fairseq_memattn.files import make_folders
@@ -302,7 +301,7 @@ def write_checked(splits: Splits, split: str, folder: Path) -> None:
             sentences = contiguous(sentences, docids)
             sidecar = folder / splits.sidecar(split)
             file = stack.enter_context(open(sidecar, "w", encoding="utf-8", newline="\n"))
-        for sentence in tqdm(sentences, desc=f"checking {split}", unit=" lines", disable=None):
+        for sentence in progress(sentences, f"checking {split}", paths[0]):
             if len(paths) == 2:
                 for path, line in zip(paths, sentence.texts, strict=True):
                     refuse_empty(path, sentence.line, line)

@@ -6,15 +6,15 @@ header, the length of each sentence in tokens (int32) and its first byte in NAME
 
 import struct
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
-from fairseq_memattn.data_prep.text.lines import SHOWN, map_lines, read_lines
+from fairseq_memattn.data_prep.text.lines import SHOWN, map_lines, progress, read_lines
 from fairseq_memattn.errors import MemAttnError
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # in every dictionary, and in no file
@@ -95,10 +95,10 @@ def write_binary(text: Path, symbols: Symbols, prefix: Path, workers: int) -> st
     words = [*SPECIAL, *(word for word, _ in symbols)]
     numbers = {word: number for number, word in enumerate(words)}
     dtype, code = next((dtype, code) for limit, dtype, code in TYPES if len(words) < limit)
-    sizes: list[int] = []
+    sizes = array("i")
     unknown = lacking = 0
     first = ""
-    lines = tqdm(read_lines(text), desc=prefix.name, unit=" lines", disable=None)
+    lines = progress(read_lines(text), prefix.name, text)
     with open(f"{prefix}.bin", "wb") as file:
         for tokens, count, word in map_lines(partial(encoder, numbers, dtype), lines, workers):
             file.write(tokens)
@@ -107,7 +107,7 @@ def write_binary(text: Path, symbols: Symbols, prefix: Path, workers: int) -> st
             if word is not None:
                 lacking += 1
                 first = first or f"line {len(sizes)}, {word[:SHOWN]!r}"
-    starts = np.cumsum([0, *sizes[:-1]], dtype="<i8") * dtype.itemsize
+    starts = np.cumsum(np.array([0, *sizes[:-1]], "<i8")) * dtype.itemsize
     with open(f"{prefix}.idx", "wb") as file:
         file.write(HEADER.pack(MAGIC, VERSION, code, len(sizes)))
         file.write(np.array(sizes, "<i4").tobytes())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
+from time import monotonic
 
 from fairseq_memattn.data_prep.pipeline.download import digest
 from fairseq_memattn.errors import MemAttnError
@@ -19,6 +20,7 @@ from fairseq_memattn.files import locked, make_folders, write_json
 VERSION = 1  # increase it when the same input gives other bytes
 Counts = Mapping[str, int]
 LOCK = ".lock"
+SLOW = 10  # seconds, from which the time of a stage is printed
 OTHER = "another preparation is writing to --output"
 Command = Callable[[argparse.Namespace], None]
 
@@ -64,7 +66,7 @@ class Stages:
             "options": options,
         }
         counts = self._done(record, made_from, outputs)
-        state = "done before"
+        state, spent = "done before", ""
         if counts is None:
             self._refuse_foreign(record, outputs)
             wanted = {self._label(path) for path in outputs}
@@ -72,17 +74,22 @@ class Stages:
                 (self.folder / label).unlink(missing_ok=True)
             folders = make_folders(record.parent)
             write_json(record, made_from)
+            began = monotonic()
             try:
                 counts = work() or {}
             except Exception:
                 self._remove_failed(record, outputs, folders)
                 raise
-            state = "done"
+            state, seconds = "done", monotonic() - began
+            if seconds >= SLOW:  # a log has no bar
+                lines = max(counts.values(), default=0)
+                speed = f", {lines / seconds:,.0f} lines a second" if lines else ""
+                spent = f" ({seconds:.0f} s{speed})"
             made = {self._label(path): self._digest(path) for path in outputs}
             write_json(record, {**made_from, "counts": counts, "outputs": made})
             self._finished.append(name)
         told = ", ".join(f"{number:,} {what}" for what, number in counts.items())
-        print(f"{name}: {told or state}", flush=True)
+        print(f"{name}: {told or state}{spent}", flush=True)
         return counts
 
     @contextmanager

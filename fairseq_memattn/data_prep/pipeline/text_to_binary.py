@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fairseq_memattn.data_prep.pipeline.archives import extract, sources
-from fairseq_memattn.data_prep.pipeline.binarise import binarise
+from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
+from fairseq_memattn.data_prep.pipeline.binary_data import count_symbols, write_symbols
 from fairseq_memattn.data_prep.pipeline.stages import Counts, Stages
 from fairseq_memattn.data_prep.text import bpe, moses, subword
-from fairseq_memattn.data_prep.text.lines import LineFunction, from_bpe, rewrite, write_row
+from fairseq_memattn.data_prep.text.aligned import read_sentences
+from fairseq_memattn.data_prep.text.lines import (
+    LineFunction,
+    from_bpe,
+    progress,
+    rewrite,
+    write_row,
+)
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import write_all_or_nothing
+from fairseq_memattn.files import replacing, write_all_or_nothing
 
 SPLITS = ("train", "valid", "test")
 
@@ -91,7 +97,7 @@ class Pipeline:
             counts = Counter({unit: 0, "documents": 0} if documents else {unit: 0})
             with write_all_or_nothing(outputs) as files:
                 last = None
-                lines = tqdm(rows(counts), desc=f"text/{split}", unit=" lines", disable=None)
+                lines = progress(rows(counts), f"text/{split}")
                 for row in lines:
                     if unit == "pairs" and not all(row[:2]):
                         counts["pairs with an empty side dropped"] += 1
@@ -227,6 +233,45 @@ class Pipeline:
         )
         print(f"bin: {target} {'is ready' if made else 'was ready'}")
 
+    def binarise_shards(
+        self,
+        shards: int,
+        splits: Sequence[str],
+        documents: bool,
+        model: Path,
+        dictionary: Path | None = None,
+    ) -> None:
+        """pieces/ to bin/0/, bin/1/, ..., with one dictionary for all languages.
+
+        The training documents, or lines without ids, are dealt to the shards in turn. The other
+        splits are in bin/0/, where fairseq reads them. model, dictionary: as in `binarise`
+        """
+        suffixes = [*self.languages, *["docid"] * documents]
+        sources = [self.path("pieces", "train", suffix) for suffix in suffixes]
+        names = [f"train{number}" for number in range(shards)]
+        dealt = [[self.path("pieces", name, suffix) for suffix in suffixes] for name in names]
+        deal = partial(deal_documents, sources, dealt, documents)
+        targets = [path for paths in dealt for path in paths]
+        self.stages.run("pieces-shards", sources, targets, deal, shards=shards)
+        if dictionary is None:
+            dictionary, texts = self.folder / "dict.txt", self.paths("pieces", "train")
+            count = partial(write_dictionary, texts, model, dictionary)
+            self.stages.run("dict", [*texts, model], [dictionary], count)
+        folders = [self.folder / "bin" / str(number) for number in range(shards)]
+        for number, name in enumerate(names):
+            kept = {"train": name} | {x: x for x in splits if x != "train" and not number}
+            text = {split: self.folder / "pieces" / prefix for split, prefix in kept.items()}
+            binarise(
+                text,
+                self.languages,
+                folders[number],
+                dictionary=dictionary,
+                workers=self.workers,
+                force=self.force,
+            )
+        forget_other_parts(self.folder / "bin", [folder.name for folder in folders])
+        print(f"bin: ready; the data of fairseq-train is {':'.join(map(str, folders))}")
+
     def _rewrite(
         self,
         kind: str,
@@ -247,6 +292,33 @@ class Pipeline:
             partial(rewrite, source, target, make, self.workers, restore),
             **options,
         )
+
+
+def deal_documents(
+    sources: Sequence[Path], shards: Sequence[Sequence[Path]], documents: bool
+) -> Counter[str]:
+    """Write document i, from 0, to shard i modulo their number; a line is one without `documents`.
+
+    sources: the text of each language and, with `documents`, the ids
+    shards: as many paths for each shard
+    """
+    counts = Counter({"lines": 0})
+    texts, docids = (sources[:-1], sources[-1]) if documents else (sources, None)
+    number, current = -1, None
+    with write_all_or_nothing([path for paths in shards for path in paths]) as files:
+        for sentence in progress(read_sentences(texts, docids), "shards", sources[0]):
+            if not documents or sentence.document != current:
+                number, current = (number + 1) % len(shards), sentence.document
+            row = (*sentence.texts, *[sentence.document] * documents)
+            write_row(files[number * len(sources) : (number + 1) * len(sources)], row)
+            counts["lines"] += 1
+    return counts
+
+
+def write_dictionary(texts: Sequence[Path], model: Path, path: Path) -> None:
+    pieces = subword.all_pieces(model) if subword.spells(model) else []
+    with replacing(path) as unfinished:
+        write_symbols(count_symbols(texts, pieces), unfinished)
 
 
 def copy_file(source: Path, target: Path) -> None:

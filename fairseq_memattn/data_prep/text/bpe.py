@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
+from fairseq_memattn.data_prep.text.lines import LineFunction, progress, read_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
@@ -48,5 +48,5 @@ def segmenter(codes: Path) -> LineFunction:
 def _words(inputs: Sequence[Path]) -> Iterator[str]:
     """Lines with single spaces; any other white space would become part of a word."""
     for path in inputs:
-        for line in tqdm(read_lines(path), desc=str(path), unit=" lines", disable=None):
+        for line in progress(read_lines(path), str(path), path):
             yield " ".join(line.split())

@@ -9,6 +9,7 @@ import time
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice, tee, zip_longest
 from multiprocessing import Pool
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, TextIO, TypeVar
 from tqdm import tqdm
 
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import decode_line, iterate_lines, write_all_or_nothing
+from fairseq_memattn.files import decode_line, iterate_lines, open_bytes, write_all_or_nothing
 
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # all of C0 but the tab
 BLOCK = 2000  # lines that a process gets at a time
@@ -33,13 +34,29 @@ def read_lines(path: Path) -> Iterator[str]:
     return iterate_lines(path, returns=False)
 
 
+def count_lines(path: Path) -> int:
+    """The number of newlines of a file."""
+    with open_bytes(path) as file:
+        return sum(block.count(b"\n") for block in iter(partial(file.read, 2**20), b""))
+
+
+def progress(rows: Iterable[T], name: str, path: Path | None = None) -> Iterator[T]:
+    """The same rows. On a terminal, a bar shows their number a second.
+
+    path: a file with as many lines; the bar then shows the time left as well
+    """
+    shown = sys.stderr is not None and sys.stderr.isatty()
+    total = count_lines(path) if path and shown and path.suffix != ".gz" else None
+    return iter(tqdm(rows, desc=name, unit=" lines", total=total, disable=None))
+
+
 def raw_lines(path: Path, counts: Counter[str]) -> Iterator[str]:
     """The lines of a corpus as it was released, without white space around them.
 
     Control characters become spaces and are counted; fairseq would end a line at a carriage
     return. Raises MemAttnError, with the line, for bytes that are not UTF-8.
     """
-    with open(path, "rb") as file:
+    with open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
             raw = raw.removeprefix(BOM_UTF8) if number == 1 else raw
             line = decode_line(raw.rstrip(b"\r\n").replace(b"\r", b"\0"), path, number)
@@ -137,7 +154,7 @@ def rewrite(
     counts = Counter({"lines": 0} if known is None else {"lines": 0, "pieces": 0})
     trip = RoundTrip(source, restore) if restore else None
     with write_all_or_nothing([target]) as [file]:
-        lines = tqdm(read_lines(source), desc=str(target), unit=" lines", disable=None)
+        lines = progress(read_lines(source), str(target), source)
         before, given = tee(lines)
         for line, result in zip(before, map_lines(make, given, workers), strict=True):
             file.write(result + "\n")

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tqdm import tqdm
-
-from fairseq_memattn.data_prep.text.lines import LineFunction, read_lines
+from fairseq_memattn.data_prep.text.lines import LineFunction, progress, read_lines
 from fairseq_memattn.files import write_all_or_nothing
 
 
@@ -51,7 +49,7 @@ def learn_truecaser(source: Path, model: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
 
     def sentences() -> Iterator[list[str]]:
-        for line in tqdm(read_lines(source), desc=str(model), unit=" lines", disable=None):
+        for line in progress(read_lines(source), str(model), source):
             counts["lines"] += 1
             yield line.split()
 

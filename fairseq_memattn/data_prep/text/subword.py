@@ -10,9 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import sentencepiece
-from tqdm import tqdm
 
-from fairseq_memattn.data_prep.text.lines import RoundTrip, read_lines
+from fairseq_memattn.data_prep.text.lines import RoundTrip, count_lines, progress, read_lines
 from fairseq_memattn.errors import MemAttnError, check_least
 from fairseq_memattn.files import write_all_or_nothing
 from fairseq_memattn.pieces import BYTES, WHITE, WORD_BEGIN, join_pieces, with_spaces
@@ -20,6 +19,7 @@ from fairseq_memattn.pieces import BYTES, WHITE, WORD_BEGIN, join_pieces, with_s
 MODEL_TYPES = ("unigram", "bpe")
 SUFFIXES = ("model", "vocab")
 LARGEST_SEED = 2**32 - 1
+SAMPLE, LEAST_SAMPLE = 500_000, 101  # lines; SentencePiece has the minimum
 LONGEST = 4192  # bytes of a line that SentencePiece learns from by default
 MOST_BYTES = 2**30  # SentencePiece's limit of that number
 IDENTITY = "identity"
@@ -44,6 +44,7 @@ class Training:
     character_coverage: the share of all characters in the text that is covered by those that get a
         piece, the most frequent ones; by default COVERAGE with byte_fallback, and 1 without
     symbols: further tokens that are not segmented
+    sample_lines: the most lines to learn from, drawn at random, which bounds the memory
     """
 
     vocab_size: int
@@ -56,12 +57,14 @@ class Training:
     byte_fallback: bool | None = False
     character_coverage: float | None = None
     symbols: tuple[str, ...] = ()
+    sample_lines: int = SAMPLE
 
     def __post_init__(self) -> None:
         check_least(self, "seed", 0, LARGEST_SEED)
         check_least(self, "max_sentence_length", 10, MOST_BYTES)
         if self.character_coverage is not None:
             check_least(self, "character_coverage", 0.98, 1)  # SentencePiece's own limits
+        check_least(self, "sample_lines", LEAST_SAMPLE, LARGEST_SEED)
 
     @staticmethod
     def of(args: argparse.Namespace) -> "Training":
@@ -104,6 +107,7 @@ def train(
                 minloglevel=1,
                 **characters,
                 **_rule(training.normalization, Path(folder)),
+                **_sample(inputs, training),
             )
         except (RuntimeError, ValueError) as error:
             if failures:
@@ -149,6 +153,16 @@ def _rule(normalization: str, folder: Path) -> dict[str, Any]:
     return {"normalization_rule_tsv": str(path)}
 
 
+def _sample(inputs: Sequence[Path], training: Training) -> dict[str, Any]:
+    """The argument of SentencePiece's trainer for inputs of more lines than it learns from."""
+    lines = sum(map(count_lines, inputs))
+    if lines <= training.sample_lines:
+        return {}
+    shown = f"{training.sample_lines:,} of {lines:,} lines, drawn at random (--sample-lines)"
+    print(f"SentencePiece learns from {shown}", flush=True)
+    return {"input_sentence_size": training.sample_lines, "shuffle_input_sentence": True}
+
+
 def load(model: Path, option: str = "--model") -> sentencepiece.SentencePieceProcessor:
     """A model. option: names it in errors. Raises MemAttnError for a file that is not a model."""
     if not model.is_file():
@@ -187,7 +201,7 @@ def encode(model: Path, inputs: Sequence[Path], output: Path) -> Counter[str]:
     with write_all_or_nothing(targets) as files:
         for path, file in zip(inputs, files, strict=True):
             trip = RoundTrip(path, join_pieces)
-            for line in tqdm(read_lines(path), desc=path.name, unit=" lines", disable=None):
+            for line in progress(read_lines(path), path.name, path):
                 pieces = " ".join(processor.encode(with_spaces(line), out_type=str))
                 file.write(pieces + "\n")
                 trip.add(line, pieces)

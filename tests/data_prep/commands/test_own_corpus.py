@@ -61,6 +61,28 @@ def test_one_command(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "or replace it with --force" in message(capsys.readouterr().err)
 
 
+def test_shards_of_whole_documents_with_one_dictionary(mine: Path) -> None:
+    assert run(mine, "--shards", "2") == 0
+    shards = [mine / "data/bin" / number for number in "01"]
+    ids = [lines(shard / "train.en-es.docids") for shard in shards]
+    every = list(dict.fromkeys(lines(mine / "train.docid")))
+    assert [list(dict.fromkeys(one)) for one in ids] == [every[::2], every[1::2]]
+    assert sum(map(len, ids)) == len(TEXT)
+    assert (shards[0] / "valid.en-es.en.bin").is_file()
+    assert not (shards[1] / "valid.en-es.en.bin").exists()
+    dictionaries = {(shard / "dict.es.txt").read_text() for shard in shards}
+    assert dictionaries == {(mine / "data/dict.txt").read_text()}
+
+
+def test_a_sample_of_the_lines(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("train", "dev"):
+        (mine / f"{name}.docid").unlink()
+    for path in (mine / "train.en", mine / "train.es"):
+        path.write_text(20 * path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert run(mine, "--sample-lines", "150") == 0
+    assert "learns from 150 of 480 lines" in capsys.readouterr().out
+
+
 def test_pieces_of_two_corpora_in_lower_case_with_single_digits(mine: Path) -> None:
     more = mine / "more"
     more.write_text("Quiz 2024 2024 2024\n" * 9, encoding="utf-8")
