@@ -2,15 +2,15 @@
 
 import argparse
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fairseq_memattn.data_prep.formats import FORMATS, OURS
-from fairseq_memattn.data_prep.formats.document_format import Format, Writer
+from fairseq_memattn.data_prep.formats.document_format import Format, Writer, read_only
+from fairseq_memattn.data_prep.formats.releases import SEGMENTS, Choice, Condition
 from fairseq_memattn.data_prep.pipeline.arguments import add_options, name_and, positive
 from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import (
@@ -19,10 +19,12 @@ from fairseq_memattn.data_prep.text.aligned import (
     read_documents,
     refuse_empty,
 )
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.data_prep.text.lines import progress
+from fairseq_memattn.errors import MemAttnError, flag
 from fairseq_memattn.files import write_all_or_nothing
 
 SPLITS = ("train", "valid", "test")
+OF_RELEASES = ("columns", "where", "segments", "test_suites")  # the options of some formats
 DESCRIPTION = """\
 The format of this project is PREFIX.LANG, one file a language with one sentence a line, and
 PREFIX.docid with one document id a line. The lines of a document are contiguous.
@@ -69,12 +71,15 @@ class Counts:
 
 
 def with_text(sentences: Iterable[Sentence], dropped: list[int]) -> Iterator[Sentence]:
-    """The sentences with text in every language; the lines of the others go to `dropped`."""
+    """The sentences with text in every language.
+
+    dropped: gets the number of the others and the line of the first one
+    """
     for sentence in sentences:
         if all(text.strip() for text in sentence.texts):
             yield sentence
         else:
-            dropped.append(sentence.line)
+            dropped[:] = dropped[0] + 1, dropped[1] or sentence.line
 
 
 def not_empty(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[Sentence]:
@@ -92,20 +97,25 @@ def convert_from(form: Format, args: argparse.Namespace) -> list[str]:
     malformed input, and then writes nothing.
     """
     inputs = form.paths(args.input, args.langs, args.boundaries)
-    sentences = contiguous(form.read(inputs), inputs[-1])
-    dropped: list[int] = []
+    counts: Counter[str] = Counter()
+    sentences = form.read(inputs, counts=counts) if form.takes else form.read(inputs)
+    if not form.unique:
+        sentences = contiguous(sentences, inputs[-1])
+    dropped = [0, 0]
     if args.drop_empty:
         sentences = with_text(sentences, dropped)
     else:
-        texts = inputs * len(args.langs) if form.one_file else inputs[: len(args.langs)]
+        one = form.one_file or form.release
+        texts = inputs[:1] * len(args.langs) if one else inputs[: len(args.langs)]
         sentences = not_empty(sentences, texts)
     outputs = OURS.paths(args.output, args.langs)
     report = write_sentences(sentences, inputs, OURS.write, outputs, args.force)
-    if dropped:
+    if dropped[0]:
         report.append(
-            f"note: {len(dropped)} lines without text in some language dropped, "
-            f"the first was line {dropped[0]}"
+            f"note: {dropped[0]} lines without text in some language dropped, "
+            f"the first was line {dropped[1]}"
         )
+    report += [f"note: {number:,} {what}" for what, number in counts.items()]
     return report + [f"note: {form.reading}"] * bool(form.reading)
 
 
@@ -119,7 +129,7 @@ def convert_to(form: Format, args: argparse.Namespace) -> list[str]:
     limit = args.max_tokens or form.max_tokens
     write = form.write if limit is None else partial(form.write, max_tokens=limit)
     sentences = fitting(read_documents(inputs), inputs[:-1], form, limit)
-    outputs = form.paths(args.output, args.langs, args.boundaries)
+    outputs = replace(form, release=False).paths(args.output, args.langs, args.boundaries)
     return write_sentences(sentences, inputs, write, outputs, args.force)
 
 
@@ -156,7 +166,7 @@ def write_sentences(
     refuse_overwriting(inputs, outputs, force)
     counts = Counts()
     with write_all_or_nothing(outputs) as files:
-        counted = counts.of(tqdm(sentences, unit=" sentences", disable=None))
+        counted = counts.of(progress(sentences, str(outputs[0])))
         note = write(counted, files)
         if counts.sentences == 0:
             raise MemAttnError(f"{inputs[0]}: no sentences")
@@ -167,7 +177,7 @@ def check(prefix: str, languages: Sequence[str]) -> Counts:
     """The counts of PREFIX. Raises MemAttnError for wrong input."""
     inputs = OURS.paths(prefix, languages)
     counts = Counts()
-    for _ in counts.of(tqdm(read_documents(inputs), unit=" sentences", disable=None)):
+    for _ in counts.of(progress(read_documents(inputs), prefix, inputs[0])):
         pass
     if counts.sentences == 0:
         raise MemAttnError(f"{inputs[0]}: no lines")
@@ -202,7 +212,7 @@ def split(args: argparse.Namespace) -> dict[str, Counts]:
             own = files[number * len(inputs) : (number + 1) * len(inputs)]
             chosen = (s for s in read_documents(inputs) if place.get(s.document, "train") == name)
             counts[name] = Counts()
-            shown = tqdm(chosen, desc=name, unit=" sentences", disable=None)
+            shown = progress(chosen, name)
             OURS.write(counts[name].of(shown), own)
     return counts
 
@@ -227,7 +237,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     langs = {"help": "suffixes of one text or of line-aligned texts, the source first"}
     for command in (reading, writing):
-        command.add_argument("format", choices=tuple(FORMATS), metavar="FORMAT", help="see below")
+        formats = tuple(
+            x for x, form in FORMATS.items() if command is reading or form.write is not read_only
+        )
+        command.add_argument("format", choices=formats, metavar="FORMAT", help="see below")
         command.add_argument(
             "--boundaries",
             type=Path,
@@ -248,7 +261,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=name_and("NAME=COLUMN", str),
         metavar="NAME=COLUMN",
         help="of tsv: the column of a language or of docid, by its name in the header or its "
-        "number, where it has another name",
+        "number, where it has another name; of records: each key, or keys between dots",
+    )
+    reading.add_argument(
+        "--where",
+        nargs="+",
+        type=Condition.parse,
+        metavar="KEY=VALUE",
+        help="of records and releases: read the rows for which all of these hold, with =, !=, >= "
+        "or <=; for dochplt and paradocs, pairs of sentences, such as 'bicleaner-score>=0.5'",
+    )
+    reading.add_argument(
+        "--segments",
+        choices=SEGMENTS,
+        help="of records, wmt24pp and wmt: what becomes a line (default for wmt: paragraphs)",
+    )
+    reading.add_argument(
+        "--test-suites",
+        action="store_true",
+        help="of wmt and wmt-xml: also read the documents of test suites",
     )
     reading.add_argument(
         "--drop-empty",
@@ -275,10 +306,15 @@ def convert(form: Format, args: argparse.Namespace) -> list[str]:
         if args.max_tokens and not form.max_tokens:
             raise MemAttnError(f"--max-tokens {args.max_tokens}: {args.format} has no such limit")
         return convert_to(form.of(args.langs), args)
-    if args.columns:
-        if args.format != "tsv":
-            raise MemAttnError("--columns requires the format tsv")
-        form = replace(form, read=partial(form.read, columns=args.columns))
+    given = {name: getattr(args, name) for name in OF_RELEASES if getattr(args, name)}
+    for name in given.keys() - form.takes:
+        allowed = " or ".join(one for one, other in FORMATS.items() if name in other.takes)
+        raise MemAttnError(f"{flag(name)} requires the format {allowed}")
+    if args.format == "tsv":
+        form = replace(form, read=partial(form.read, columns=args.columns or ()), takes=())
+    elif form.takes:
+        given |= {"columns": dict(args.columns or ())}
+        form = replace(form, read=partial(form.read, chosen=Choice(**given)))
     return convert_from(form.of(args.langs), args)
 
 

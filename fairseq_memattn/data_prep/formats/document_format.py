@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from glob import glob
 from itertools import groupby
 from pathlib import Path
 
@@ -16,6 +17,11 @@ Reader = Callable[..., Iterator[Sentence]]
 Writer = Callable[..., str]
 
 
+def read_only(*_: object, **__: object) -> str:
+    """Stands for the writer of a format that is not written."""
+    raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Format:
     """How files store text in one or several languages and the boundaries of its documents.
@@ -24,7 +30,7 @@ class Format:
         Raises MemAttnError for what the format does not allow; the caller refuses empty sentences
         and documents that come back.
     write: takes sentences and open files in the same order, and `max_tokens` where the format has
-        a limit. Returns what the format could not store, or "".
+        a limit. Returns what the format could not store, or "". `read_only` is no writer.
     example: one line for the help, in which " | " ends a line of the file
     boundaries: suffix of the file of boundaries, where {source} is the first language
     reserved: tokens and characters that the text must not contain
@@ -33,6 +39,10 @@ class Format:
     reading: a note where documents are not read back as they were written
     one_file: suffix of the file, where one file has the ids and all languages. `read` and `write`
         then take the keyword `languages`
+    takes: options of `documents from` that `read` takes, in the keyword `chosen`; it then takes
+        `counts` as well, where it counts what it leaves out
+    release: whether --input is the path of a file, or a pattern of several
+    unique: whether no id can come back
     """
 
     read: Reader
@@ -44,13 +54,16 @@ class Format:
     marks: int = 0
     reading: str = ""
     one_file: str = ""
+    takes: tuple[str, ...] = ()
+    release: bool = False
+    unique: bool = False
 
     def of(self, languages: Sequence[str]) -> Format:
         """The format whose `read` and `write` know the languages.
 
         Raises MemAttnError for a language with the name of the ids.
         """
-        if not self.one_file:
+        if not (self.one_file or self.release):
             return self
         if DOCID in languages:
             raise MemAttnError(f"--langs: {DOCID} is the name of the document ids in this format")
@@ -61,6 +74,8 @@ class Format:
         self, prefix: str, languages: Sequence[str], boundaries: Path | None = None
     ) -> list[Path]:
         """The files of a corpus in this format: PREFIX.LANG, then the boundaries."""
+        if self.release:
+            return [Path(path) for path in sorted(glob(prefix)) or [prefix]]
         if self.one_file:
             suffix = f".{self.one_file}"
             return [Path(prefix.removesuffix(suffix) + suffix)]

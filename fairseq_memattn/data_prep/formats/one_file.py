@@ -241,17 +241,22 @@ def parts(path: Path) -> list[Path]:
 
 
 def read_sgm(
-    path: Path, languages: Sequence[str], columns: Mapping[str, str], counts: Counter[str]
+    path: Path,
+    languages: Sequence[str],
+    columns: Mapping[str, str],
+    counts: Counter[str],
+    test_suites: bool = False,
 ) -> Iterator[Sentence]:
     """The segments of an XML file with all languages, or of one SGM file for each language.
 
     The latter may be WIT3's training text.
 
     path: for several files their paths, joined by `os.pathsep`
+    test_suites: whether the documents of test suites are read
     """
     paths = parts(path)
     if len(paths) == 1 and (len(languages) == 2 or has_sides(paths[0])):
-        yield from read_parallel(paths[0], languages, counts)
+        yield from read_parallel(paths[0], languages, counts, test_suites)
         return
     yield from (read_talks if is_tagged(paths[0]) else read_segment_rows)(paths, counts)
 

@@ -67,19 +67,21 @@ def has_sides(path: Path) -> bool:
     return any(SIDE.search(line) for line in raw_lines(path, Counter()))
 
 
-def read_parallel(path: Path, languages: Sequence[str], counts: Counter[str]) -> Iterator[Sentence]:
+def read_parallel(
+    path: Path, languages: Sequence[str], counts: Counter[str], test_suites: bool = False
+) -> Iterator[Sentence]:
     """The segments of one or two languages from one XML file, as WMT publishes them from 2021 on.
 
     The first <src> or <ref> of a document in a language is its text; other references and system
-    outputs are left out and counted, and so are the segments of test suites, as by sacreBLEU. A
-    segment or document that the other language does not have is empty there.
+    outputs are left out and counted, and so are documents of test suites, as by sacreBLEU, unless
+    `test_suites` is set. What the other language does not have is empty there.
 
     Raises MemAttnError, with the line, for a segment without an end or outside of a document, and
     for one that the first language does not have; and for a file without text in a language.
     """
     text = "\n".join(raw_lines(path, counts))
     missing = set(languages)
-    for document, line, part in _documents(path, text, counts):
+    for document, line, part in _documents(path, text, counts, test_suites):
         sides = _sides(path, part, line, counts)
         missing -= sides.keys()
         source, target = (sides.get(language, {}) for language in (languages[0], languages[-1]))
@@ -98,7 +100,9 @@ def read_parallel(path: Path, languages: Sequence[str], counts: Counter[str]) ->
         )
 
 
-def _documents(path: Path, text: str, counts: Counter[str]) -> Iterator[tuple[str, int, str]]:
+def _documents(
+    path: Path, text: str, counts: Counter[str], test_suites: bool
+) -> Iterator[tuple[str, int, str]]:
     marks = [mark for mark in XML_MARK.finditer(text) if mark[1] is not None]
     outside = XML_MARK.search(text, 0, marks[0].start() if marks else len(text))
     if outside:
@@ -114,7 +118,7 @@ def _documents(path: Path, text: str, counts: Counter[str]) -> Iterator[tuple[st
         document = " ".join(mark[1].split())
         if not document:
             raise MemAttnError(f"{path}, line {line}: the id of the document is empty")
-        if TEST_SUITE in dict(ATTRIBUTE.findall(mark[0])):
+        if not test_suites and TEST_SUITE in dict(ATTRIBUTE.findall(mark[0])):
             counts["documents of test suites, which sacreBLEU leaves out as well"] += 1
             continue
         yield document, line, text[before:end]
