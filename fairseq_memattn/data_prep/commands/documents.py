@@ -90,15 +90,16 @@ def not_empty(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[
         yield sentence
 
 
-def convert_from(form: Format, args: argparse.Namespace) -> list[str]:
+def convert_from(form: Format, args: argparse.Namespace, counts: Counter[str]) -> list[str]:
     """Convert --input in another format to --output in ours.
+
+    counts: what the reader leaves out
 
     Returns lines to print: the counts, and what was dropped or is unknown. Raises MemAttnError for
     malformed input, and then writes nothing.
     """
     inputs = form.paths(args.input, args.langs, args.boundaries)
-    counts: Counter[str] = Counter()
-    sentences = form.read(inputs, counts=counts) if form.takes else form.read(inputs)
+    sentences = form.read(inputs)
     if not form.unique:
         sentences = contiguous(sentences, inputs[-1])
     dropped = [0, 0]
@@ -306,16 +307,18 @@ def convert(form: Format, args: argparse.Namespace) -> list[str]:
         if args.max_tokens and not form.max_tokens:
             raise MemAttnError(f"--max-tokens {args.max_tokens}: {args.format} has no such limit")
         return convert_to(form.of(args.langs), args)
+    counts: Counter[str] = Counter()
     given = {name: getattr(args, name) for name in OF_RELEASES if getattr(args, name)}
     for name in given.keys() - form.takes:
         allowed = " or ".join(one for one, other in FORMATS.items() if name in other.takes)
         raise MemAttnError(f"{flag(name)} requires the format {allowed}")
     if args.format == "tsv":
-        form = replace(form, read=partial(form.read, columns=args.columns or ()), takes=())
-    elif form.takes:
+        form = replace(form, read=partial(form.read, columns=args.columns or ()))
+    elif form.release:
         given |= {"columns": dict(args.columns or ())}
-        form = replace(form, read=partial(form.read, chosen=Choice(**given)))
-    return convert_from(form.of(args.langs), args)
+        chosen = Choice(args.langs, counts, **given)
+        form = replace(form, read=partial(form.read, chosen=chosen))
+    return convert_from(form.of(args.langs), args, counts)
 
 
 def run(args: argparse.Namespace) -> None:

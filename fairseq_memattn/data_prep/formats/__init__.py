@@ -16,7 +16,7 @@ from fairseq_memattn.data_prep.formats.boundaries import (
     write_marks,
     write_with_ids,
 )
-from fairseq_memattn.data_prep.formats.document_format import Format, read_only
+from fairseq_memattn.data_prep.formats.document_format import Format, read_only, release
 from fairseq_memattn.data_prep.formats.one_file import (
     read_json_documents,
     read_json_sentences,
@@ -131,55 +131,44 @@ FORMATS: dict[str, Format] = {
         example="four sentences a line, the last one current:  "
         "Hello. _eos Bye. _eos Well. _eos Then?",
     ),
-    "records": Format(
-        read_records,
-        read_only,
-        release=True,
-        takes=("columns", "where", "segments"),
-        example='JSON lines, keys of --columns:  {"id": 7, "lang": {"en": "Hi."}} has id, lang.en',
-    ),
-    "wmt24pp": Format(
-        read_wmt24pp,
-        read_only,
-        release=True,
-        takes=("where", "segments"),
-        example='WMT24++, en-de_DE.jsonl:  {"lp": "en-de_DE", "document_id": ..., "source": ...}',
-    ),
-    "wmt": Format(
-        read_wmt,
-        write_hypotheses,
-        one_file="jsonl",
-        release=True,
-        takes=("where", "segments", "test_suites"),
-        example='WMT25, WMT26:  {"doc_id": ..., "src_text": ..., "refs": ...}; to: PREFIX.jsonl, '
-        '{"doc_id": ..., "hypothesis": ...}',
-    ),
-    "wmt-xml": Format(
-        read_wmt_xml,
-        read_only,
-        release=True,
-        takes=("test_suites",),
-        example="WMT21 to WMT24:  <doc id=...> <src lang=...> <p> <seg id=...>",
-    ),
-    "dochplt": Format(
-        read_dochplt,
-        read_only,
-        release=True,
-        takes=("where",),
-        unique=True,
-        example='DocHPLT:  {"lang_pair": "en-xh", "src_doc": {"ids": ..., "sentences": ...}, ...}',
-    ),
-    "paradocs": Format(
-        read_paradocs,
-        read_only,
-        release=True,
-        takes=("where",),
-        unique=True,
-        example="ParaDocs, 000.gz:  18 fields between tabs, from src, tgt to src_docid, tgt_docid",
-    ),
     "guofeng": Format(
         read_guofeng,
         read_only,
         example='GuoFeng, PREFIX.LANG:  <BOOK id="b"> | <CHAPTER id="c"> | Hello. | </CHAPTER> ...',
+    ),
+    "records": release(
+        read_records,
+        ("columns", "where", "segments"),
+        'JSON lines, keys of --columns:  {"id": 7, "lang": {"en": "Hi."}} has id, lang.en',
+    ),
+    "wmt24pp": release(
+        read_wmt24pp,
+        ("where", "segments"),
+        'WMT24++, en-de_DE.jsonl:  {"lp": "en-de_DE", "document_id": ..., "source": ...}',
+    ),
+    "wmt": release(
+        read_wmt,
+        ("where", "segments", "test_suites"),
+        'WMT25, WMT26:  {"doc_id": ..., "src_text": ..., "refs": ...}; to: PREFIX.jsonl, '
+        '{"doc_id": ..., "hypothesis": ...}',
+        write=write_hypotheses,
+        one_file="jsonl",
+    ),
+    "wmt-xml": release(
+        read_wmt_xml,
+        ("test_suites",),
+        "WMT21 to WMT24:  <doc id=...> <src lang=...> <p> <seg id=...>",
+    ),
+    "dochplt": release(
+        read_dochplt,
+        ("where",),
+        'DocHPLT:  {"lang_pair": "en-xh", "src_doc": {"ids": ..., "sentences": ...}, ...}',
+        unique=True,
+    ),
+    "paradocs": release(
+        read_paradocs,
+        ("where",),
+        "ParaDocs, 000.gz:  18 fields between tabs, from src, tgt to src_docid, tgt_docid",
+        unique=True,
     ),
 }

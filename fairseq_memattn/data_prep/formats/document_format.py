@@ -8,6 +8,7 @@ from functools import partial
 from glob import glob
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from fairseq_memattn.data_prep.text.aligned import Sentence
 from fairseq_memattn.errors import MemAttnError
@@ -39,9 +40,9 @@ class Format:
     reading: a note where documents are not read back as they were written
     one_file: suffix of the file, where one file has the ids and all languages. `read` and `write`
         then take the keyword `languages`
-    takes: options of `documents from` that `read` takes, in the keyword `chosen`; it then takes
-        `counts` as well, where it counts what it leaves out
-    release: whether --input is the path of a file, or a pattern of several
+    takes: options of `documents from` that the format has
+    release: whether --input is the path of a file, or a pattern of several, and `read` takes
+        `chosen`, the options and the languages
     unique: whether no id can come back
     """
 
@@ -63,12 +64,13 @@ class Format:
 
         Raises MemAttnError for a language with the name of the ids.
         """
-        if not (self.one_file or self.release):
+        if not self.one_file:
             return self
         if DOCID in languages:
             raise MemAttnError(f"--langs: {DOCID} is the name of the document ids in this format")
         known = {"languages": tuple(languages)}
-        return replace(self, read=partial(self.read, **known), write=partial(self.write, **known))
+        read = self.read if self.release else partial(self.read, **known)
+        return replace(self, read=read, write=partial(self.write, **known))
 
     def paths(
         self, prefix: str, languages: Sequence[str], boundaries: Path | None = None
@@ -84,6 +86,13 @@ class Format:
             suffix = self.boundaries.format(source=languages[0])
             paths.append(boundaries or Path(f"{prefix}.{suffix}"))
         return paths
+
+
+def release(
+    read: Reader, takes: tuple[str, ...], example: str, write: Writer = read_only, **others: Any
+) -> Format:
+    """A format that publishers use."""
+    return Format(read, write, example, takes=takes, release=True, **others)
 
 
 def by_document(sentences: Iterable[Sentence]) -> Iterator[tuple[str, Iterator[Sentence]]]:

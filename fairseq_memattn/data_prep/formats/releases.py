@@ -2,7 +2,6 @@
 
 Where each format is known from:
 
-    records    JSON lines or Parquet whose keys the user names
     wmt24pp    the data card of google/wmt24pp (Deutsch et al., 2025)
     wmt        the README files and data of wmt-conference/wmt25-general-mt and wmt26-general-mt
                (Kocmi et al., 2025). How WMT26 stores a reference is not known: as text, or as WMT25
@@ -40,54 +39,51 @@ class Condition(NamedTuple):
 
     key: str
     sign: str
-    value: str
+    value: Any
 
     @staticmethod
     def parse(given: str) -> "Condition":
         """Raises ValueError for another form."""
         found = CONDITION.fullmatch(given)
-        if not found:
-            raise ValueError(given)
-        condition = Condition(*found.groups())
-        if condition.sign in (">=", "<="):
-            float(condition.value)
-        return condition
+        key, sign, value = found.groups() if found else (given, "<=", "")
+        return Condition(key, sign, float(value) if sign in ("<=", ">=") else value)
 
     def holds(self, entry: Entry, where: str) -> bool:
         """Raises MemAttnError for a missing key, and for a value that is no number."""
         value = value_at(entry, self.key, where)
         if self.sign in ("=", "!="):
             text = value if isinstance(value, str) else json.dumps(value)
-            return (text == self.value) == (self.sign == "=")
+            return bool((text == self.value) == (self.sign == "="))
         try:
-            more = float(value) - float(self.value)
+            return bool((float(value) - self.value) * (1 if self.sign == ">=" else -1) >= 0)
         except (TypeError, ValueError):
-            raise MemAttnError(
-                f"{where}: {self.key!r} must be a number, but is {value!r:.40}"
-            ) from None
-        return more >= 0 if self.sign == ">=" else more <= 0
+            what = f"{self.key!r} must be a number, but is {value!r:.40}"
+            raise MemAttnError(f"{where}: {what}") from None
 
 
 @dataclass(frozen=True)
 class Choice:
     """What is read of a release.
 
+    counts: gets the numbers of what is left out
     columns: the key of each language and of the document's id
     where: conditions for each row, or for each pair of sentences in a row
     segments: what becomes a line, one of SEGMENTS or "" for the default of the format
     test_suites: whether WMT's test suites are read
     """
 
+    languages: Sequence[str]
+    counts: Counter[str]
     columns: Mapping[str, str] = field(default_factory=dict)
     where: Sequence[Condition] = ()
     segments: str = ""
     test_suites: bool = False
 
-    def takes(self, entry: Entry, where: str, counts: Counter[str], what: str = "rows") -> bool:
+    def takes(self, entry: Entry, where: str, what: str) -> bool:
         """Whether all conditions hold; the first one that does not is counted."""
         for condition in self.where:
             if not condition.holds(entry, where):
-                counts[f"{what} without {''.join(condition)} left out"] += 1
+                self.counts[f"{what} without {''.join(map(str, condition))} left out"] += 1
                 return False
         return True
 
@@ -121,26 +117,23 @@ def parquet_rows(path: Path) -> Iterator[Any]:
         yield from batch.to_pylist()
 
 
-def read_records(
-    paths: Sequence[Path], languages: Sequence[str], chosen: Choice, counts: Counter[str]
-) -> Iterator[Sentence]:
+def read_records(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     """The rows, of which those with one id are a document; by default each is a line."""
-    if set(chosen.columns) != {*languages, DOCID}:
+    languages, columns = chosen.languages, chosen.columns
+    if set(columns) != {*languages, DOCID}:
         names = " ".join(f"{name}=KEY" for name in (*languages, DOCID))
-        raise MemAttnError(
-            f"--columns must be {names}, but is {' '.join(chosen.columns) or 'none'}"
-        )
+        raise MemAttnError(f"--columns must be {names}, but is {' '.join(columns) or 'empty'}")
     for number, where, entry in objects(paths):
-        if chosen.takes(entry, where, counts):
-            found = {name: value_at(entry, key, where) for name, key in chosen.columns.items()}
-            texts = [plain(found[name], where, chosen.columns[name]) for name in languages]
-            document = text_of(found[DOCID], True, f"{where}: {chosen.columns[DOCID]!r}", counts)
-            for row in lines_of(texts, chosen.segments or "rows", counts):
+        if chosen.takes(entry, where, "rows"):
+            texts = [text_at(entry, columns[name], where) for name in languages]
+            document = text_of(value_at(entry, columns[DOCID], where), True, where, Counter())
+            for row in lines_of(texts, chosen.segments, chosen.counts):
                 yield Sentence(row, document, number)
 
 
-def plain(value: object, where: str, key: str) -> str:
+def text_at(entry: Entry, key: str, where: str) -> str:
     """A text with its line breaks. Raises MemAttnError for another value."""
+    value = value_at(entry, key, where)
     text_of(value, False, f"{where}: {key!r}", Counter())
     return str(value)
 
@@ -149,7 +142,7 @@ def lines_of(
     texts: Sequence[str], segments: str, counts: Counter[str]
 ) -> Iterator[tuple[str, ...]]:
     """A row's lines: its paragraphs, or itself if the languages have unequal numbers of them."""
-    columns = [paragraphs(text) if segments == "paragraphs" else [text] for text in texts]
+    columns = [paragraphs(text) if segments == SEGMENTS[1] else [text] for text in texts]
     if len(set(map(len, columns))) > 1:
         counts["documents with unequal numbers of paragraphs, which became one line each"] += 1
         columns = [[" ".join(column)] for column in columns]
@@ -165,43 +158,38 @@ def paragraphs(text: str) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-def read_wmt24pp(
-    paths: Sequence[Path], languages: Sequence[str], chosen: Choice, counts: Counter[str]
-) -> Iterator[Sentence]:
+def read_wmt24pp(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     """Segments with their post-edited translation; without those that are marked as bad."""
+    languages = chosen.languages
     columns = dict(zip(languages, ("source", "target"), strict=False)) | {DOCID: "document_id"}
-    conditions = ["is_bad_source=false", "domain!=canary"]
-    conditions += [f"lp={'-'.join(languages)}"] * (len(languages) == 2)
-    where = [*map(Condition.parse, conditions), *chosen.where]
-    chosen = replace(chosen, columns=columns, where=where)
-    yield from read_records(paths, languages, chosen, counts)
+    rules = ["is_bad_source=false", "domain!=canary", f"lp={'-'.join(languages)}"]
+    where = [*map(Condition.parse, rules[: len(languages) + 1]), *chosen.where]
+    yield from read_records(paths, replace(chosen, columns=columns, where=where))
 
 
-def read_wmt(
-    paths: Sequence[Path], languages: Sequence[str], chosen: Choice, counts: Counter[str]
-) -> Iterator[Sentence]:
+def read_wmt(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     """The documents of WMT25 or WMT26 between two languages; by default each paragraph is a line.
 
     The reference is the first of `refs`. Documents of test suites, and of other pairs, are left
     out, and with two languages those without a reference.
     """
+    width, counts = len(chosen.languages), chosen.counts
     for number, where, entry in objects(paths):
-        document = str(value_at(entry, "doc_id", where))
+        document = text_at(entry, "doc_id", where)
         pair = [value_at(entry, key, where) for key in ("src_lang", "tgt_lang")]
-        if pair[: len(languages)] != list(languages):
+        reference = next(iter((entry.get("refs") or {}).values()), "")
+        if isinstance(reference, Mapping):
+            reference = text_at(reference, "ref", where)
+        if pair[:width] != [*chosen.languages]:
             counts["documents of other pairs of languages left out"] += 1
         elif not chosen.test_suites and of_test_suite(entry, document):
             counts["documents of test suites left out; --test-suites reads them"] += 1
-        elif chosen.takes(entry, where, counts, "documents"):
-            reference = next(iter((entry.get("refs") or {}).values()), "")
-            if isinstance(reference, Mapping):
-                reference = value_at(reference, "ref", where)
-            if len(languages) == 2 and not reference:
-                counts["documents without a reference left out"] += 1
-                continue
-            texts = [plain(value_at(entry, "src_text", where), where, "src_text"), reference]
-            segments = chosen.segments or "paragraphs"
-            for place, row in enumerate(lines_of(texts[: len(languages)], segments, counts)):
+        elif width > 1 and not reference:
+            counts["documents without a reference left out"] += 1
+        elif chosen.takes(entry, where, "documents"):
+            texts = [text_at(entry, "src_text", where), reference]
+            rows = lines_of(texts[:width], chosen.segments or SEGMENTS[1], counts)
+            for place, row in enumerate(rows):
                 yield Sentence(row, document, number, begins=place == 0)
 
 
@@ -217,42 +205,33 @@ def write_hypotheses(
 ) -> str:
     """A translation as WMT takes it: an object with doc_id and hypothesis for each document."""
     for document, lines in by_document(sentences):
-        text = "\n\n".join(line.texts[-1] for line in lines)
-        entry = {"doc_id": document, "hypothesis": text}
+        entry = {"doc_id": document, "hypothesis": "\n\n".join(line.texts[-1] for line in lines)}
         files[0].write(json.dumps(entry, ensure_ascii=False) + "\n")
     return f"of the languages, {languages[-1]} is written" if len(languages) > 1 else ""
 
 
-def read_dochplt(
-    paths: Sequence[Path], languages: Sequence[str], chosen: Choice, counts: Counter[str]
-) -> Iterator[Sentence]:
+def read_dochplt(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     """The linked sentences of document pairs, which are numbered from 1.
 
     A link of several sentences is one line. Conditions are for links, such as bicleaner-score>=0.5.
     """
+    pair = "-".join(chosen.languages)
     for document, (number, where, entry) in enumerate(objects(paths), start=1):
-        sides = ["src", "tgt"]
-        if value_at(entry, "lang_pair", where) == "-".join(reversed(languages)):
+        found, sides = value_at(entry, "lang_pair", where), ["src", "tgt"]
+        if found != pair:
             sides.reverse()
-        elif entry["lang_pair"] != "-".join(languages):
-            raise MemAttnError(f"{where}: the pair is {entry['lang_pair']}; name these languages")
-        texts = [
-            dict(
-                zip(
-                    *(value_at(entry, f"{side}_doc.{key}", where) for key in ("ids", "sentences")),
-                    strict=True,
-                )
-            )
-            for side in sides
-        ]
+            if found != "-".join(reversed(chosen.languages)):
+                raise MemAttnError(f"{where}: the pair is {found}; --langs must be its languages")
+        texts = []
+        for side in sides:
+            ids, lines = (value_at(entry, f"{side}_doc.{x}", where) for x in ("ids", "sentences"))
+            texts.append(dict(zip(ids, lines, strict=True)))
         for link in value_at(entry, "alignment", where):
-            row = tuple(
-                " ".join(" ".join(text[one].split()) for one in link[side])
-                for side, text in zip(sides, texts, strict=True)
-            )
+            linked = zip(texts, [link[side] for side in sides], strict=True)
+            row = tuple(" ".join(" ".join(text[x] for x in ids).split()) for text, ids in linked)
             if not all(row):
-                counts["links without a sentence on one side left out"] += 1
-            elif chosen.takes(link, where, counts, "links"):
+                chosen.counts["links without a sentence on one side left out"] += 1
+            elif chosen.takes(link, where, "links"):
                 yield Sentence(row, str(document), number)
 
 
@@ -262,59 +241,50 @@ PARADOCS = (
     "src_sentence_id tgt_sentence_id src_start_index src_end_index tgt_start_index tgt_end_index "
     "src_language_id tgt_language_id frequency src_docid tgt_docid"
 ).split()
-PLACES = PARADOCS[5:13]
-PARADOCS_RULES = ("frequency<=100", "src_language_id>=0.5", "tgt_language_id>=0.5")
+RULES = ("frequency<=100", "src_language_id>=0.5", "tgt_language_id>=0.5")
 GAP = 2  # characters between consecutive sentences
 
 
-def read_paradocs(
-    paths: Sequence[Path], languages: Sequence[str], chosen: Choice, counts: Counter[str]
-) -> Iterator[Sentence]:
+def read_paradocs(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     """Documents of at least two consecutive sentences, numbered from 1.
 
-    A document ends, as in the script, before a sentence without a place in its document, that does
-    not follow the one before in the source, or that breaks a rule. A condition of the user takes
-    the place of the rule with its key and sign.
+    A document ends, as in the script, before a sentence without text or a place in its document,
+    that does not follow the one before in the source, or that breaks a rule. A condition of the
+    user takes the place of the rule with its key and sign.
     """
-    rules = {one[:2]: one for one in map(Condition.parse, PARADOCS_RULES)}
-    chosen = replace(chosen, where=[*(rules | {one[:2]: one for one in chosen.where}).values()])
+    rules = {one[:2]: one for one in (*map(Condition.parse, RULES), *chosen.where)}
+    parts = _parts(paths, replace(chosen, where=[*rules.values()]))
     documents = 0
-    for _, group in groupby(_parts(paths, chosen, counts), key=lambda pair: pair[0]):
-        sentences = [sentence for _, sentence in group]
-        if len(sentences) < 2:
-            counts["documents of one sentence left out"] += 1
+    for _, part in groupby(parts, lambda pair: pair[0]):
+        sentences = [sentence for _, sentence in part]
+        if len(sentences) == 1:
+            chosen.counts["documents of one sentence left out"] += 1
             continue
         documents += 1
         for sentence in sentences:
             yield sentence._replace(document=str(documents))
 
 
-def _parts(
-    paths: Sequence[Path], chosen: Choice, counts: Counter[str]
-) -> Iterator[tuple[int, Sentence]]:
+def _parts(paths: Sequence[Path], chosen: Choice) -> Iterator[tuple[int, Sentence]]:
     """The sentences of ParaDocs with the number of their part of a document."""
-    part = 0
-    before: dict[str, str] = {}
+    part, before = 0, None
     for path in paths:
         for number, line in enumerate(read_lines(path), start=1):
-            where, fields = f"{path}, line {number}", line.split("\t")
+            where, fields = f"{path}, line {number}", [text.strip() for text in line.split("\t")]
             if len(fields) != len(PARADOCS):
-                raise MemAttnError(
-                    f"{where}: must have {len(PARADOCS)} fields, but has {len(fields)}"
-                )
+                raise MemAttnError(f"{where}: must have {len(PARADOCS)} fields, not {len(fields)}")
             row = dict(zip(PARADOCS, fields, strict=True))
-            if "None" in map(row.get, PLACES) or not (row["src"].strip() and row["tgt"].strip()):
-                counts["sentences without text or place left out"] += 1
-                before = {}
+            placed = row["src"] and row["tgt"] and "None" not in fields[5:13]
+            if not placed:
+                chosen.counts["sentences without text or place left out"] += 1
+            if not placed or not chosen.takes(row, where, "sentences"):
+                before = None
                 continue
-            if not chosen.takes(row, where, counts, "sentences"):
-                before = {}
-                continue
-            same = before and all(row[key] == before[key] for key in ("src_docid", "tgt_docid"))
-            if not same or int(row["src_start_index"]) - int(before["src_end_index"]) > GAP:
+            start, document = int(row["src_start_index"]), fields[-2:]
+            if before is None or before[0] != document or start - before[1] > GAP:
                 part += 1
-            before = row
-            yield part, Sentence((row["src"].strip(), row["tgt"].strip()), "", number)
+            before = document, int(row["src_end_index"])
+            yield part, Sentence((row["src"], row["tgt"]), "", number)
 
 
 TAG = re.compile("</?(BOOK|CHAPTER)\\b[^>]*>")
@@ -328,10 +298,10 @@ def read_guofeng(paths: Sequence[Path]) -> Iterator[Sentence]:
     """
     ids = {"BOOK": "", "CHAPTER": ""}
     for number, row in enumerate(raw_pairs(paths, Counter()), start=1):
-        tags = [TAG.fullmatch(text) for text in row]
-        if any(tags) and not all(tags):
+        tags = [mark for text in row if (mark := TAG.fullmatch(text))]
+        if tags and len(tags) < len(row):
             raise MemAttnError(f"{paths[0]}, line {number}: a tag, or none, unlike {paths[-1]}")
-        if tags[0]:
+        if tags:
             found = ID.search(row[0])
             ids[tags[0][1]] = found[1] if found else ""
         elif ids["CHAPTER"]:
@@ -340,9 +310,7 @@ def read_guofeng(paths: Sequence[Path]) -> Iterator[Sentence]:
             raise MemAttnError(f"{paths[0]}, line {number}: text outside of a <CHAPTER id=...>")
 
 
-def read_wmt_xml(
-    paths: Sequence[Path], languages: Sequence[str], chosen: Choice, counts: Counter[str]
-) -> Iterator[Sentence]:
+def read_wmt_xml(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     """WMT's XML from 2021 to 2024, without its test suites unless they are chosen."""
     for path in paths:
-        yield from read_sgm(path, languages, {}, counts, test_suites=chosen.test_suites)
+        yield from read_sgm(path, chosen.languages, {}, chosen.counts, chosen.test_suites)

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fairseq_memattn.data_prep.pipeline.archives import extract, sources
 from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
-from fairseq_memattn.data_prep.pipeline.binary_data import count_symbols, write_symbols
 from fairseq_memattn.data_prep.pipeline.stages import Counts, Stages
 from fairseq_memattn.data_prep.text import bpe, moses, subword
-from fairseq_memattn.data_prep.text.aligned import read_sentences
+from fairseq_memattn.data_prep.text.aligned import aligned_lines
 from fairseq_memattn.data_prep.text.lines import (
     LineFunction,
     from_bpe,
@@ -21,7 +21,7 @@ from fairseq_memattn.data_prep.text.lines import (
     write_row,
 )
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import replacing, write_all_or_nothing
+from fairseq_memattn.files import write_all_or_nothing
 
 SPLITS = ("train", "valid", "test")
 
@@ -241,34 +241,26 @@ class Pipeline:
         model: Path,
         dictionary: Path | None = None,
     ) -> None:
-        """pieces/ to bin/0/, bin/1/, ..., with one dictionary for all languages.
+        """pieces/ to bin/0/, bin/1/, ..., with one dictionary, by default of the model's pieces.
 
         The training documents, or lines without ids, are dealt to the shards in turn. The other
-        splits are in bin/0/, where fairseq reads them. model, dictionary: as in `binarise`
+        splits are in bin/0/, where fairseq reads them.
         """
         suffixes = [*self.languages, *["docid"] * documents]
         sources = [self.path("pieces", "train", suffix) for suffix in suffixes]
-        names = [f"train{number}" for number in range(shards)]
-        dealt = [[self.path("pieces", name, suffix) for suffix in suffixes] for name in names]
-        deal = partial(deal_documents, sources, dealt, documents)
-        targets = [path for paths in dealt for path in paths]
-        self.stages.run("pieces-shards", sources, targets, deal, shards=shards)
-        if dictionary is None:
-            dictionary, texts = self.folder / "dict.txt", self.paths("pieces", "train")
-            count = partial(write_dictionary, texts, model, dictionary)
-            self.stages.run("dict", [*texts, model], [dictionary], count)
+        paths = [self.path("pieces", f"train{n}", x) for n in range(shards) for x in suffixes]
+        deal = partial(deal_documents, sources, paths, documents)
+        self.stages.run("pieces-shards", sources, paths, deal, shards=shards)
         folders = [self.folder / "bin" / str(number) for number in range(shards)]
-        for number, name in enumerate(names):
-            kept = {"train": name} | {x: x for x in splits if x != "train" and not number}
-            text = {split: self.folder / "pieces" / prefix for split, prefix in kept.items()}
-            binarise(
-                text,
-                self.languages,
-                folders[number],
-                dictionary=dictionary,
-                workers=self.workers,
-                force=self.force,
-            )
+        for folder in folders:
+            text = {"train": self.folder / "pieces" / f"train{folder.name}"}
+            if folder == folders[0]:
+                text |= {x: self.folder / "pieces" / x for x in splits if x != "train"}
+            made_of: dict[str, Any] = {"dictionary": dictionary} if dictionary else {"model": model}
+            options = {"workers": self.workers, "force": self.force, **made_of}
+            binarise(text, self.languages, folder, **options)
+            language = f".{self.languages[0]}" if len(self.languages) > 1 else ""
+            dictionary = dictionary or folder / f"dict{language}.txt"
         forget_other_parts(self.folder / "bin", [folder.name for folder in folders])
         print(f"bin: ready; the data of fairseq-train is {':'.join(map(str, folders))}")
 
@@ -295,30 +287,22 @@ class Pipeline:
 
 
 def deal_documents(
-    sources: Sequence[Path], shards: Sequence[Sequence[Path]], documents: bool
+    sources: Sequence[Path], targets: Sequence[Path], documents: bool
 ) -> Counter[str]:
-    """Write document i, from 0, to shard i modulo their number; a line is one without `documents`.
+    """Write the documents, or lines without `documents`, to the shards in turn.
 
     sources: the text of each language and, with `documents`, the ids
-    shards: as many paths for each shard
+    targets: as many files for each shard
     """
-    counts = Counter({"lines": 0})
-    texts, docids = (sources[:-1], sources[-1]) if documents else (sources, None)
+    counts, width = Counter({"lines": 0}), len(sources)
     number, current = -1, None
-    with write_all_or_nothing([path for paths in shards for path in paths]) as files:
-        for sentence in progress(read_sentences(texts, docids), "shards", sources[0]):
-            if not documents or sentence.document != current:
-                number, current = (number + 1) % len(shards), sentence.document
-            row = (*sentence.texts, *[sentence.document] * documents)
-            write_row(files[number * len(sources) : (number + 1) * len(sources)], row)
+    with write_all_or_nothing(targets) as files:
+        for _, row in progress(aligned_lines(sources), "shards", sources[0]):
+            if not documents or row[-1] != current:
+                number, current = (number + 1) % (len(files) // width), row[-1]
+            write_row(files[number * width : (number + 1) * width], row)
             counts["lines"] += 1
     return counts
-
-
-def write_dictionary(texts: Sequence[Path], model: Path, path: Path) -> None:
-    pieces = subword.all_pieces(model) if subword.spells(model) else []
-    with replacing(path) as unfinished:
-        write_symbols(count_symbols(texts, pieces), unfinished)
 
 
 def copy_file(source: Path, target: Path) -> None:

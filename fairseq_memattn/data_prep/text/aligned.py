@@ -57,11 +57,10 @@ def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence
     for sentence in sentences:
         document = sentence.document
         if sentence.begins or document != current:
+            number = int(document) if document.isdecimal() and len(document) < 19 else 0
             first = first_line.get(document)
-            if first is None and document.isdecimal() and len(document) < 19:
-                place = int(document) - 1
-                if 0 <= place < len(numbered) and str(place + 1) == document:
-                    first = numbered[place]
+            if 0 < number <= len(numbered) and document == str(number):
+                first = numbered[number - 1]
             if first is not None:
                 raise MemAttnError(
                     f"{docids}, line {sentence.line}: document id {document!r} began at line "
