@@ -117,17 +117,20 @@ def check_both_sides(pipeline: Pipeline, folder: Path, restored: dict[str, objec
     return made, found
 
 
-@pytest.mark.parametrize("joined", [True, False])
-def test_sentencepiece(joined: bool, tmp_path: Path):
+@pytest.mark.parametrize(("joined", "size"), [(True, 150), (False, 150), (True, 330)])
+def test_sentencepiece(joined: bool, size: int, tmp_path: Path):
+    """The last one spells characters that it lacks."""
     pipeline = written(tmp_path / "corpus")
-    model = pipeline.learn_sentencepiece(
-        pipeline.paths("text", "train"), "spm", Training(150, "_eos")
-    )
+    training = Training(size, "_eos", byte_fallback=size > 256)
+    model = pipeline.learn_sentencepiece(pipeline.paths("text", "train"), "spm", training)
     pipeline.apply_sentencepiece("text", model)
-    pipeline.binarise(joined_dictionary=joined)
+    pipeline.binarise(joined_dictionary=joined, model=model)
     made, found = check_both_sides(pipeline, tmp_path / "made", join_pieces)
     assert found.files() == [model]
     assert (made.target != made.source) == (not joined)
+    rare = "\u9f98 \U0001f600"
+    if size > 256:
+        assert made.decode(made(rare)["input_ids"], skip_special_tokens=True) == rare
     assert (made.padding_side, made.tgt_padding_side) == ("left", "right")
 
 

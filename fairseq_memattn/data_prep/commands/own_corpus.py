@@ -22,6 +22,7 @@ from fairseq_memattn.data_prep.pipeline.arguments import (
     positive,
 )
 from fairseq_memattn.data_prep.pipeline.binarise import check_languages, check_name, find_splits
+from fairseq_memattn.data_prep.pipeline.pretrained_subwords import check_vocabulary
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text import subword
@@ -32,7 +33,7 @@ from fairseq_memattn.data_prep.text.aligned import (
     refuse_empty,
     with_unique_ids,
 )
-from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.errors import MemAttnError, flag
 
 DESCRIPTION = """\
 Convert your own text to fairseq's data. The text is checked, optionally tokenised, segmented with a
@@ -42,6 +43,10 @@ document ids.
   %(prog)s --text train=my/train valid=my/dev test=my/test --langs en es --output my/data
       reads my/train.en, my/train.es, ..., with one sentence a line, and, where they exist,
       my/train.docid, my/dev.docid and my/test.docid, with the document id of each line
+
+  %(prog)s --text train=my/train valid=my/dev --langs en es --output my/data \\
+              --sentencepiece-model old/spm.model --dictionary old/bin/dict.en.txt
+      the vocabulary of a model that is to be finetuned on this text
 
   %(prog)s --text train=my/train valid=my/dev --langs en --output my/data
       one language: data for language modelling
@@ -163,6 +168,27 @@ def warn_of_training_text(pipeline: Pipeline, splits: Sequence[str]) -> None:
             )
 
 
+def check_given(args: argparse.Namespace) -> None:
+    """Raise MemAttnError for a vocabulary of another model that is not whole or not one."""
+    names = ("sentencepiece_model", "dictionary")
+    for name, other in (names, names[::-1]):
+        found = getattr(args, name)
+        if found and not getattr(args, other):
+            raise MemAttnError(f"{flag(name)} needs {flag(other)}, that of the same model")
+        if found and len(found) not in (1, len(args.langs)):
+            raise MemAttnError(f"{flag(name)} must be one file, or one for each of --langs")
+    if args.dictionary:
+        check_vocabulary(args.sentencepiece_model, args.dictionary)
+
+
+def given_dictionary(args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `binarise` for the dictionary of another model, or for those of its sides"""
+    if len(args.dictionary) == 1:
+        return {"dictionary": args.dictionary[0]}
+    each = dict(zip(args.langs, args.dictionary, strict=True))
+    return {"dictionary": each, "joined_dictionary": False}
+
+
 @locks_output
 def run(args: argparse.Namespace) -> None:
     text = dict(args.text)
@@ -175,6 +201,7 @@ def run(args: argparse.Namespace) -> None:
     if args.columns and args.format == "lines":
         raise MemAttnError("--columns requires --format tsv or jsonl")
     training = subword.Training.of(args)
+    check_given(args)
     pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
     rules = {name: True for name in RULES if getattr(args, name)}
     if args.format == "lines":
@@ -187,17 +214,24 @@ def run(args: argparse.Namespace) -> None:
     if args.tokenise:
         pipeline.tokenise(splits)
         kind = "tokens"
-    learnt = [*pipeline.paths(kind, "train"), *args.more_text]
-    model = pipeline.learn_sentencepiece(learnt, "spm", training)
-    pipeline.apply_sentencepiece(kind, model, splits)
+    if args.sentencepiece_model:
+        models = pipeline.copy_sentencepiece(args.sentencepiece_model)
+        vocabulary = given_dictionary(args)
+    else:
+        learnt = [*pipeline.paths(kind, "train"), *args.more_text]
+        model = pipeline.learn_sentencepiece(learnt, "spm", training)
+        models, vocabulary = [model], {"model": model}
+    for number, model in enumerate(models):
+        sides = [args.langs[number]] if len(models) > 1 else []
+        pipeline.apply_sentencepiece(kind, model, splits, sides)
     if documents:
         pipeline.copy_docids(splits)
     else:
         pipeline.drop_docids(splits)
     if args.shards > 1:
-        pipeline.binarise_shards(args.shards, splits, documents, model)
+        pipeline.binarise_shards(args.shards, splits, documents, vocabulary)
     else:
-        pipeline.binarise(splits=splits, model=model)
+        pipeline.binarise(splits=splits, **vocabulary)
     pipeline.forget_other_splits(splits)
     if "valid" not in splits:
         print(
@@ -218,6 +252,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "XML file for each split with all languages, or SRC.sgm:REF.sgm, also train.tags.* of "
         "IWSLT (default: %(default)s)",
     )
+    of_model = "SentencePiece model of a trained model, or those of its source and of its target, "
+    of_dictionary = "dictionary of that model (dict.LANG.txt of its data), or those of its sides"
+    changes = {
+        "sentencepiece_model": {"nargs": "+", "help": f"{of_model}in place of one that is trained"},
+        "dictionary": {"nargs": "+", "help": of_dictionary},
+    }
+    add_options(parser, "--sentencepiece-model", "--dictionary", **changes)
     parser.add_argument(
         "--more-text",
         nargs="+",

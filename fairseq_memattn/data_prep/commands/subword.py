@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.arguments import SENTENCEPIECE, add_options
 from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
+from fairseq_memattn.data_prep.pipeline.text_to_binary import copy_file
 from fairseq_memattn.data_prep.text.subword import Training, encode, train
 
 DESCRIPTION = """\
@@ -13,8 +14,10 @@ Train a SentencePiece model and segment text with it, for fairseq-preprocess.
   %(prog)s train  --input corpus/train.en corpus/train.ru --model corpus/spm --vocab-size 4000
   %(prog)s encode --model corpus/spm.model --input corpus/*.en corpus/*.ru --output segmented
 
-The separator between the sentences of a window remains one token. Lines that their pieces do not
-give back, with fairseq's --post-process sentencepiece, are counted in a warning.
+Document ids beside the text, corpus/train.docid, are copied to segmented/train.docid, where
+`memattn prepare binarise` reads them. The separator between the sentences of a window remains one
+token. Lines that their pieces do not give back, with fairseq's --post-process sentencepiece, are
+counted in a warning.
 """
 
 
@@ -35,6 +38,10 @@ def run(args: argparse.Namespace) -> None:
     if args.command == "train":
         train(args.input, args.model, Training.of(args))
     else:
-        targets = [args.output / path.name for path in args.input]
-        refuse_overwriting([*args.input, args.model], targets)
+        beside = dict.fromkeys(path.with_suffix(".docid") for path in args.input)
+        ids = [path for path in beside if path.is_file()]
+        targets = [args.output / path.name for path in [*args.input, *ids]]
+        refuse_overwriting([*args.input, *ids, args.model], targets)
         encode(args.model, args.input, args.output)
+        for path in ids:
+            copy_file(path, args.output / path.name)

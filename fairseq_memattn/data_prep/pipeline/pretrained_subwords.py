@@ -4,23 +4,23 @@ import argparse
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import regex
 
 from fairseq_memattn.data_prep.pipeline.arguments import add_options
-from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary, read_words
+from fairseq_memattn.data_prep.pipeline.binary_data import SPECIAL, check_dictionary, read_words
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import LineFunction, rewrite
-from fairseq_memattn.data_prep.text.subword import load
+from fairseq_memattn.data_prep.text.subword import all_pieces, load
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.pieces import join_pieces, with_spaces
+from fairseq_memattn.pieces import foreign_symbols, join_pieces, with_spaces
 
 HOST = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
 PAGE = "https://github.com/facebookresearch/fairseq/tree/main/examples/roberta"
@@ -170,9 +170,26 @@ def gpt2_segmenter(encoder: Path, merges: Path) -> LineFunction:
     return segment_line
 
 
+def check_vocabulary(models: Sequence[Path], dictionaries: Sequence[Path]) -> None:
+    """Raise MemAttnError for a dictionary whose symbols are not pieces of its model.
+
+    models, dictionaries: one for all languages, or one each
+    """
+    pieces = [all_pieces(model) for model in models]
+    for number, dictionary in enumerate(dictionaries):
+        check_dictionary(dictionary)
+        own = slice(number, number + 1) if len(models) == len(dictionaries) else slice(None)
+        words = read_words(dictionary) - {*SPECIAL}
+        if what := foreign_symbols(sorted(words), {*chain.from_iterable(pieces[own])}):
+            names = " ".join(map(str, models[own]))
+            raise MemAttnError(
+                f"--dictionary {dictionary} and --sentencepiece-model {names} do not belong "
+                f"together: the symbols of the dictionary must be pieces of the model, but {what}"
+            )
+
+
 def sentencepiece_subwords(model: Path, dictionary: Path) -> Subwords:
-    load(model, "--sentencepiece-model")
-    check_dictionary(dictionary)
+    check_vocabulary([model], [dictionary])
     make = partial(sentencepiece_segmenter, model)
     return Subwords((model,), dictionary, make, join_pieces)
 

@@ -170,6 +170,14 @@ class Pipeline:
         self.stages.run(name, inputs, outputs, learn, **training.record())
         return outputs[0]
 
+    def copy_sentencepiece(self, models: Sequence[Path]) -> list[Path]:
+        """Copy trained models to spm.model or, one a language, to spm.LANG.model."""
+        names = ["spm"] if len(models) == 1 else [f"spm.{x}" for x in self.languages]
+        copies = [self.folder / f"{name}.model" for name in names]
+        for name, model, copy in zip(names, models, copies, strict=True):
+            self.stages.run(name, [model], [copy], partial(copy_file, model, copy))
+        return copies
+
     def apply_sentencepiece(
         self, kind: str, model: Path, splits: Sequence[str] = SPLITS, languages: Sequence[str] = ()
     ) -> None:
@@ -181,6 +189,8 @@ class Pipeline:
             )
             work = partial(subword.encode, model, inputs, outputs[0].parent)
             name = "-".join(["pieces", split, *languages])
+            if languages and self.force:  # what was made with one model for all of them
+                self.stages.forget(f"pieces-{split}")
             self.stages.run(name, [*inputs, model], outputs, work)
 
     def copy_docids(self, splits: Sequence[str] = SPLITS) -> None:
@@ -238,13 +248,14 @@ class Pipeline:
         shards: int,
         splits: Sequence[str],
         documents: bool,
-        model: Path,
-        dictionary: Path | None = None,
+        vocabulary: Mapping[str, Any],
     ) -> None:
-        """pieces/ to bin/0/, bin/1/, ..., with one dictionary, by default of the model's pieces.
+        """pieces/ to bin/0/, bin/1/, ..., with one dictionary.
 
         The training documents, or lines without ids, are dealt to the shards in turn. The other
         splits are in bin/0/, where fairseq reads them.
+
+        vocabulary: arguments of `binarise`, the dictionary or the model of whose pieces it is made
         """
         suffixes = [*self.languages, *["docid"] * documents]
         sources = [self.path("pieces", "train", suffix) for suffix in suffixes]
@@ -256,11 +267,11 @@ class Pipeline:
             text = {"train": self.folder / "pieces" / f"train{folder.name}"}
             if folder == folders[0]:
                 text |= {x: self.folder / "pieces" / x for x in splits if x != "train"}
-            made_of: dict[str, Any] = {"dictionary": dictionary} if dictionary else {"model": model}
-            options = {"workers": self.workers, "force": self.force, **made_of}
+            options = {"workers": self.workers, "force": self.force, **vocabulary}
             binarise(text, self.languages, folder, **options)
             language = f".{self.languages[0]}" if len(self.languages) > 1 else ""
-            dictionary = dictionary or folder / f"dict{language}.txt"
+            if "model" in vocabulary:
+                vocabulary = {"dictionary": folder / f"dict{language}.txt"}
         forget_other_parts(self.folder / "bin", [folder.name for folder in folders])
         print(f"bin: ready; the data of fairseq-train is {':'.join(map(str, folders))}")
 

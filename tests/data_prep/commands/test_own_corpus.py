@@ -1,5 +1,6 @@
 """A user's own text to binary data in one command."""
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from official_archives import lines, message
 from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import own_corpus
+from fairseq_memattn.export.prepared import find
 
 NOUNS = {"house": "casa", "table": "mesa", "letter": "carta", "garden": "huerta"}
 SIZES = (("old", "vieja"), ("new", "nueva"), ("small", "chica"))
@@ -95,6 +97,43 @@ def test_pieces_of_two_corpora_in_lower_case_with_single_digits(mine: Path) -> N
     pieces = processor.encode("QUIZ 2024", out_type=str)
     assert processor.unk_id() not in processor.piece_to_id(pieces)
     assert "".join(pieces) == "▁quiz▁2024" and [*"2024"] == pieces[-4:]
+
+
+def test_the_vocabulary_of_another_model(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one for both sides, then one a side; a model and a dictionary that differ are refused."""
+    assert run(mine) == 0
+    data, old = mine / "data", (mine / "data").rename(mine / "old")
+    (mine / "dev.en").write_text(
+        "The old house.\nThe letter \u9f98.\nThe small.\n", encoding="utf-8"
+    )
+    spm, dictionary = old / "spm.model", old / "bin/dict.en.txt"
+    for count in (1, 2):
+        options = ["--sentencepiece-model", *count * [str(spm)], "--dictionary"]
+        capsys.readouterr()
+        assert run(mine, *options, *count * [str(dictionary)], "--force") == 0
+        told = capsys.readouterr().err
+        assert re.search(r"valid.en: 3 sentences, \d+ tokens, [1-5]\.\d+% of them <unk>", told)
+        for language in ("en", "es"):
+            assert (data / f"bin/dict.{language}.txt").read_bytes() == dictionary.read_bytes()
+            for kind in ("bin", "idx"):
+                name = f"bin/train.en-es.{language}.{kind}"
+                assert (data / name).read_bytes() == (old / name).read_bytes()
+        docids = (data / "bin/train.en-es.docids").read_bytes()
+        assert docids == (mine / "train.docid").read_bytes()
+        found = find(data / "bin", {"src": "en", "tgt": "es"}).files()
+        names = ["spm.model"] if count == 1 else ["spm.en.model", "spm.es.model"]
+        assert found == [data / name for name in names]
+    (mine / "other").write_text("".join(f"{word} 1\n" for word in ("house", "casa")))
+    for options, told in (
+        ([str(mine / "other")], "other and --sentencepiece-model"),
+        ([str(dictionary), str(mine / "other"), "x"], "must be one file, or one for each of --lan"),
+    ):
+        given = ["--sentencepiece-model", str(spm), "--dictionary", *options]
+        assert run(mine, *given, "--output", str(mine / "none")) == 1
+        assert told in message(capsys.readouterr().err)
+    assert run(mine, "--dictionary", str(dictionary), "--output", str(mine / "none")) == 1
+    assert "--dictionary needs --sentencepiece-model" in message(capsys.readouterr().err)
+    assert not (mine / "none").exists()
 
 
 def test_document_ids_that_are_gone_are_not_kept(mine: Path) -> None:

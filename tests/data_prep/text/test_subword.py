@@ -32,7 +32,9 @@ def model(text) -> Path:
 
 
 def test_encoding_keeps_every_line_and_the_separator_is_one_token(text, model, tmp_path):
+    text.with_suffix(".docid").write_text("1\n" * 17)
     assert run("encode", "--model", model, "--input", text, "--output", tmp_path) == 0
+    assert (tmp_path / "train.docid").read_text() == "1\n" * 17
     lines = text.read_text(encoding="utf-8").splitlines()
     pieces = (tmp_path / "train.en").read_text(encoding="utf-8").splitlines()
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
