@@ -74,15 +74,16 @@ def load_context_comet(model: str) -> Comet:
     return loaded
 
 
-def comet_score(comet: Comet, texts: Texts) -> float:
-    """The mean over the texts. The model runs on a GPU if there is one."""
+def comet_scores(comet: Comet, texts: Texts) -> list[float]:
+    """A score for each text. The model runs on a GPU if there is one."""
     import torch  # a requirement of unbabel-comet
 
     data = [
         {"src": source, "mt": hypothesis, "ref": reference}
         for source, hypothesis, reference in zip(*texts, strict=True)
     ]
-    return float(comet.scorer.predict(data, gpus=int(torch.cuda.is_available())).system_score)
+    found = comet.scorer.predict(data, gpus=int(torch.cuda.is_available())).scores
+    return [float(score) for score in found]
 
 
 def texts_with_context(

@@ -69,11 +69,23 @@ def with_context(
     ]
 
 
+class Aligned(NamedTuple):
+    """A translation by the lines of its reference, as `memattn align` writes it.
+
+    kept: the text of each line without added sentences, "" for an omitted one
+    added: the number of sentences that were added in each line
+    """
+
+    kept: list[str]
+    added: list[int]
+
+
 class ScoredTexts(NamedTuple):
     """Line-aligned sentences: those of each system, the references, the sources, if any.
 
     documents: empty without --docids
     more_references: of other translators, each as many lines
+    aligned: of each system, with --segale
     """
 
     systems: Mapping[str, list[str]]
@@ -81,6 +93,7 @@ class ScoredTexts(NamedTuple):
     sources: list[str]
     documents: list[Document]
     more_references: list[list[str]]
+    aligned: Mapping[str, Aligned] = {}  # noqa: RUF012
 
     @property
     def all_references(self) -> list[list[str]]:
@@ -97,9 +110,9 @@ FORMATS = (
 def read_outputs(path: Path, documents: Sequence[Document], separator: str | None) -> list[str]:
     """The text of each document in a file; "" for a document without text.
 
-    The file has JSON lines with `docid` and `text`, output of fairseq-generate with a document as a
-    sentence, one document a line, or an empty line between two documents. All of a file is the text
-    of a single document.
+    The file has JSON lines with `docid` and `text`, or with WMT's `doc_id` and `hypothesis`; output
+    of fairseq-generate with a document as a sentence; one document a line; or an empty line between
+    two documents. All of a file is the text of a single document.
 
     separator: a token that stands between two sentences. A line break takes its place
 
@@ -149,18 +162,22 @@ def _of_json(path: Path, lines: Sequence[str], documents: Sequence[Document]) ->
             continue
         where = f"--system {path}, line {number}"
         content = parse_json(line, where)
-        for key in ("docid", "text"):
+        of_wmt = "doc_id" in content and "hypothesis" in content
+        id_key, text_key = ("doc_id", "hypothesis") if of_wmt else ("docid", "text")
+        for key in (id_key, text_key):
             if not isinstance(content.get(key), str):
                 raise ValueError(f"{where}: {key} must be a string, but is {content.get(key)!r}")
             check_characters(content[key], f"{where}: {key!r}")
-        name = content["docid"].strip()
+        name = content[id_key].strip()
+        if of_wmt and name not in names:
+            continue  # a system's file has all pairs of languages
         if name not in names:
             raise ValueError(
                 f"{where}: the reference has no document {name!r}; --docids names its documents"
             )
         if name in texts:
             raise ValueError(f"{where}: document {name!r} occurs a second time")
-        texts[name] = content["text"]
+        texts[name] = content[text_key]
     missing = [document.name for document in documents if document.name not in texts]
     if missing:
         raise ValueError(

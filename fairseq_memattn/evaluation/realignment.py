@@ -134,11 +134,13 @@ class Alignment:
 
     lines: the text of each sentence; "" if it has none. Together they have all of the text
     additions: the sentences of each line that the reference does not have. They are in the lines
+    kept: the text of each line without its additions
     edits: the number of words to insert, delete or substitute to make the lines the reference
     """
 
     lines: list[str]
     additions: list[list[str]]
+    kept: list[str]
     edits: int
 
 
@@ -153,9 +155,15 @@ def align(references: Sequence[str], text: str, boundary_cost: float = BOUNDARY_
     places = cuts(sentences, words, boundary_cost)
     lines = [words[start:stop] for start, stop in pairwise(places)]
     pairs = list(zip(sentences, lines, strict=True))
+    added = [additions(*pair) for pair in pairs]
+    kept = [
+        [one for one in _sentences(line) if one not in found]
+        for line, found in zip(lines, added, strict=True)
+    ]
     return Alignment(
         [line_text(text, line) for line in lines],
-        [[line_text(text, added) for added in additions(*pair)] for pair in pairs],
+        [[line_text(text, one) for one in found] for found in added],
+        [" ".join(line_text(text, one) for one in found) for found in kept],
         sum(distance(*pair) for pair in pairs),
     )
 

@@ -253,13 +253,12 @@ def slide_windows(documents: Sequence[Document], slide: Slide) -> list[Document]
     return windows
 
 
-def mean_segment_score(
+def segment_scores(
     metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> float:
-    """The mean of sacreBLEU's scores of single segments.
+) -> list[float]:
+    """sacreBLEU's scores of single segments.
 
     references: the segments of one translator or several
     """
     segments = zip(hypotheses, *references, strict=True)
-    scores = [metric.sentence_score(hypothesis, own).score for hypothesis, *own in segments]
-    return sum(scores) / len(scores)
+    return [metric.sentence_score(hypothesis, own).score for hypothesis, *own in segments]

@@ -241,6 +241,10 @@ FORMS = {
     "a line each": [FIRST, SECOND],
     "blocks": [*REFERENCE[:2], "", "", *SECOND.split(". "), ""],
     "JSON lines": [json.dumps(answer) for answer in ANSWERS],
+    "WMT": [
+        json.dumps({"doc_id": answer["docid"], "hypothesis": answer["text"]})
+        for answer in (*ANSWERS, {"docid": "of another pair", "text": "x"})
+    ],
     "fairseq": [
         f"H-{number}\t-0.5\t▁{text.replace(' ', ' ▁')}"
         for number, text in ((1, SECOND), (0, FIRST))
@@ -307,9 +311,9 @@ def test_references_and_ids_of_a_table_and_a_table_as_output(case):
     files = ["--reference", table, "--docids", f"{table}:docid"]
     assert main(["align", "--system", system, *files, "--output", str(out)]) == 0
     lines = [REFERENCE[0], f"{REFERENCE[1]} Ach so.", *REFERENCE[2:]]
-    rows = zip("aabb", REFERENCE, lines, strict=True)
+    rows = zip("aabb", REFERENCE, lines, REFERENCE, "0100", strict=True)
     assert out.read_text(encoding="utf-8").split("\n") == [
-        "docid\tref\thyp",
+        "docid\tref\thyp\tkept\tadded",
         *map("\t".join, rows),
         "",
     ]
@@ -320,6 +324,25 @@ def test_references_and_ids_of_a_table_and_a_table_as_output(case):
 
 def read(name):
     return corpus(name).read_text(encoding="utf-8").split("\n")[:-1]
+
+
+@needs("docmt")
+def test_omitted_and_added_sentences_of_real_text(case):
+    """Every tenth verse is left out, and a sentence of a chat follows every twentieth one."""
+    sentences, ids = read("docmt/bible-en-de/test.de"), read("docmt/bible-en-de/test.docid")
+    chat = [line for line in read("docmt/chat-bcontrast-en-de/test.de") if line[-1:] in ".!?"]
+    documents, added = {}, 0
+    for number, (name, line) in enumerate(zip(ids, sentences, strict=True)):
+        kept = [line] * (number % 10 != 9)
+        new = [chat[number]] * (number % 20 == 5)
+        documents.setdefault(name, []).extend(kept + new)
+        added += sum(word.end == "final" for line in new for word in units(line))
+    system = [json.dumps({"docid": x, "text": " ".join(y)}) for x, y in documents.items()]
+    case.write("reference", sentences), case.write("ids", ids)
+    _, report, _ = case.run(system)
+    rows = [one["line"] for row in report["per_document"] for one in row["omissions"]]
+    assert (len(sentences) // 10, added) == (131, 87)
+    assert (len(rows), sum(row % 10 == 0 for row in rows), report["additions"]) == (129, 129, 87)
 
 
 @needs("docmt")

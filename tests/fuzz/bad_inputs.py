@@ -110,7 +110,7 @@ def a_wrong_value(draw: random.Random, case: Case, inputs: Inputs) -> str:
 # They start processes, need programs or servers, or end the command.
 LEFT_OUT = ("--help", "--wandb", "--aim", "--azureml", "--tpu", "--nprocs", "--tensorboard")
 LEFT_OUT += ("--distributed-port", "--distributed-world", "--device-id", "--profile", "--archive")
-LEFT_OUT += ("--use-plasma", "--plasma", "--comet", "--workers", "--num-workers")
+LEFT_OUT += ("--use-plasma", "--plasma", "--comet", "--metricx", "--workers", "--num-workers")
 OURS = ("--abc", "--gmat", "--t5", "--source-context", "--target-context", "--context", "--window")
 
 

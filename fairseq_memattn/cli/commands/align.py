@@ -80,7 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add.file(
         "--output",
         "file to write: a line for each line of the reference, empty if it has no "
-        "translation, or, with the suffix .jsonl or .tsv, a table with the ids and references",
+        "translation, or, with the suffix .jsonl or .tsv, a table with the ids and references, "
+        "the lines without added sentences, and their number, for `memattn score --segale`",
         required=True,
     )
     add.file(
@@ -121,6 +122,8 @@ def run(args: argparse.Namespace) -> None:
     ]
     report = report_of(documents, references, alignments)
     columns["hyp"] = [line for alignment in alignments for line in alignment.lines]
+    columns["kept"] = [line for alignment in alignments for line in alignment.kept]
+    columns["added"] = [str(len(x)) for alignment in alignments for x in alignment.additions]
     content = columns_text(columns, "hyp", kind)
     with replacing(args.output) as unfinished:
         unfinished.write_text(content, encoding="utf-8")

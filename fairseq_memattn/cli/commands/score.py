@@ -42,6 +42,8 @@ from fairseq_memattn.evaluation.fairseq_output import (
     same_letters,
     sentences,
 )
+from fairseq_memattn.evaluation.metricx_score import TOKENIZER, require_metricx
+from fairseq_memattn.evaluation.segale import read_aligned
 from fairseq_memattn.evaluation.text_columns import file_of, format_of, read_column
 from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
 from fairseq_memattn.files import printable, replacing, write_json, write_text
@@ -80,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reference",
         "the reference translations as plain text, a line each, in the order of the test set, "
         "or a column of a table, as --docids and --source can be. May be repeated: BLEU and chrF "
-        "use all references; --comet, --consistency, --cohesion and --lengths reference take one",
+        "use all references; the other measures and --lengths reference take one",
         action="append",
         required=True,
     )
@@ -131,8 +133,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "downloads, such as Unbabel/wmt22-comet-da; needs --source",
         metavar="MODEL",
     )
+    add(
+        "--metricx",
+        "also MetricX-24, an error from 0 to 25, with the program metricx24: a folder or a name "
+        "such as google/metricx-24-hybrid-large-v2p6; needs --source",
+        metavar="MODEL",
+    )
+    add("--metricx-tokenizer", f"for --metricx (default: {TOKENIZER})", metavar="MODEL")
     add.file(
-        "--source", "for --comet, --consistency and --lengths source: the source text, a line each"
+        "--source",
+        "for --comet, --metricx, --consistency and --lengths source: the source text, a line each",
     )
     document_options.add_arguments(parser)
     add.file(
@@ -225,11 +235,14 @@ def check(args: argparse.Namespace) -> None:
     # sacreBLEU reads 0 as no seed.
     check_least(args, "seed", 1, LARGEST_SEED)
     check_separator(args.separator)
-    if args.comet and not args.source:
-        raise ValueError("--comet needs --source")
+    for name in ("comet", "metricx"):
+        if getattr(args, name) and not args.source:
+            raise ValueError(f"{flag(name)} needs --source")
     document_options.check(args)
     if args.comet:
         import_comet()
+    if args.metricx:
+        require_metricx()
     from fairseq_memattn.evaluation.scores import build_bleu
 
     build_bleu(args.tokenize)
@@ -399,7 +412,8 @@ def score(
     for measure in measures:
         if filled and measure.name != "d-BLEU":
             measure.metric.num_refs = -1  # sacreBLEU's signature then has nrefs:var
-    texts = ScoredTexts(systems, references, sources, documents or [], more_references)
+    aligned = read_aligned(system_paths(args), len(references)) if args.segale else {}
+    texts = ScoredTexts(systems, references, sources, documents or [], more_references, aligned)
     shown = []
     if len(systems) == 1:
         lines = [scores.standard_line(measure, *systems) for measure in measures]

@@ -9,11 +9,13 @@ from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.errors import LARGEST, flag
 
 SOURCE_TOKENIZE = "13a"
+ALIGNED_LINES = ("separator", "last_of_documents", "generated")  # not with --segale
 NEED_DOCUMENTS = ("comet_context", "slide_window", "consistency", "cohesion", "positions")
-ONE_REFERENCE = ("comet", "consistency", "cohesion")
+ONE_REFERENCE = ("comet", "metricx", "segale", "consistency", "cohesion")
 # The options that another one is for.
 ONLY_WITH = {
     "comet_context": ("comet",),
+    "metricx_tokenizer": ("metricx",),
     "slide_stride": ("slide_window",),
     "alignments": ("consistency",),
     "reference_alignments": ("alignments",),
@@ -37,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add.number(
         "--slide-stride",
         "sentences between the starts of two windows, at most --slide-window, which is the default",
+    )
+    add.switch(
+        "--segale",
+        "also chrF, --comet and --metricx of tables that memattn align has written, with their "
+        "worst score for each omitted or added sentence, and the shares of these sentences",
     )
     add.switch(
         "--consistency",
@@ -92,6 +99,8 @@ def check(args: argparse.Namespace) -> None:
         check_given(args, ["slide_stride"], 1, args.slide_window)
     if not args.docids:
         refuse_unused(args, NEED_DOCUMENTS, "needs --docids")
+    if args.segale:
+        refuse_unused(args, ALIGNED_LINES, "does not go with --segale")
     refuse_more_references(args)
     of_source = {"--consistency": args.consistency, "--lengths source": args.lengths == "source"}
     for option, given in of_source.items():
@@ -100,9 +109,10 @@ def check(args: argparse.Namespace) -> None:
     for name, others in ONLY_WITH.items():
         if not any(getattr(args, other) for other in others):
             refuse_unused(args, [name], f"is for {' and '.join(map(flag, others))}")
-    if args.source and not (args.comet or any(of_source.values())):
+    if args.source and not (args.comet or args.metricx or any(of_source.values())):
         raise ValueError(
-            "--source is for --comet, --consistency and --lengths source, of which none is given"
+            "--source is for --comet, --metricx, --consistency and --lengths source, of which none "
+            "is given"
         )
     if not any(of_source.values()):
         refuse_unused(args, ["source_tokenize"], "is for --consistency and --lengths source")

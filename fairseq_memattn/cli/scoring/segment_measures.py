@@ -1,7 +1,9 @@
-"""Further measures for `memattn score`, one number a system: COMET, document COMET and SLIDE."""
+"""Further measures for `memattn score`, one number a system: of COMET, MetricX, SLIDE, SEGALE."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import fmean
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.chrf import CHRF
@@ -10,31 +12,72 @@ from sacrebleu.significance import Result
 from fairseq_memattn.evaluation.comet_score import (
     Comet,
     Texts,
-    comet_score,
+    comet_scores,
     load_comet,
     load_context_comet,
     texts_with_context,
     warn_of_cut_texts,
 )
 from fairseq_memattn.evaluation.document_lines import Document, ScoredTexts, join
+from fairseq_memattn.evaluation.metricx_score import TOKENIZER, WORST, metricx_scores
 from fairseq_memattn.evaluation.scores import (
     Measured,
     Slide,
     build_bleu,
-    mean_segment_score,
+    segment_scores,
     slide_windows,
 )
+from fairseq_memattn.evaluation.segale import omitted_and_added, segale_score
 
 
 def segment_measures(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]:
-    """COMET, document COMET and SLIDE, by name, as far as the options ask for them."""
+    """COMET, document COMET, MetricX, SLIDE and SEGALE, by name, as the options ask for them."""
     measured = {}
     if args.comet_context:
         # First, because it is refused for models that cannot use context.
         measured["doc-COMET"] = _document_comet(args, texts)
     if args.comet:
         measured = _comet(args, texts) | measured
-    return measured | (_slide(args, texts) if args.slide_window else {})
+    if args.metricx:
+        found = {name: metricx(args)(columns) for name, columns in _columns(texts).items()}
+        results = {name: Result(fmean(scores)) for name, scores in found.items()}
+        measured["MetricX"] = Measured(f"model:{args.metricx}", results)
+    if args.slide_window:
+        measured |= _slide(args, texts)
+    return measured | (_segale(args, texts) if args.segale else {})
+
+
+def metricx(args: argparse.Namespace) -> Callable[[Texts], list[float]]:
+    return partial(metricx_scores, args.metricx, args.metricx_tokenizer or TOKENIZER)
+
+
+def _segale(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]:
+    """The shares of omitted and added sentences, and metrics with their worst score for each."""
+    chrf = CHRF(lowercase=args.lowercase)
+    metrics: dict[str, tuple[Callable[[Texts], list[float]], float]] = {
+        "chrF2": (lambda x: segment_scores(chrf, x.hypotheses, [x.references]), 0.0)
+    }
+    names = {"chrF2": ""}
+    if args.comet:
+        comet = load_comet(args.comet)
+        metrics["COMET"], names["COMET"] = (partial(comet_scores, comet), 0.0), comet.signature
+    if args.metricx:
+        metrics["MetricX"], names["MetricX"] = (metricx(args), WORST), f"model:{args.metricx}"
+    documents = texts.documents or [Document("", 0, len(texts.references))]
+    columns = _columns(texts)
+    measured = {}
+    for place, what in enumerate(("omitted %", "added %")):
+        results = {x: Result(omitted_and_added(one)[place]) for x, one in texts.aligned.items()}
+        measured[f"SEGALE {what}"] = Measured("aligner:word-edits", results)
+    for name, (scores, worst) in metrics.items():
+        results = {
+            x: Result(segale_score(scores, columns[x], one, documents, worst))
+            for x, one in texts.aligned.items()
+        }
+        signature = names[name] or str(chrf.get_signature())  # chrF's is known after its scores
+        prefix = f"null:{worst:g}|mean:documents|aligner:word-edits|"
+        measured[f"SEGALE-{name}"] = Measured(prefix + signature, results)
+    return measured
 
 
 def _document_comet(args: argparse.Namespace, texts: ScoredTexts) -> Measured:
@@ -70,7 +113,9 @@ def _comet_measured(
     """
     if measure:
         warn_of_cut_texts(comet, inputs.values(), measure)
-    results = {name: Result(comet_score(comet, columns)) for name, columns in inputs.items()}
+    results = {
+        name: Result(fmean(comet_scores(comet, columns))) for name, columns in inputs.items()
+    }
     return Measured(prefix + comet.signature, results)
 
 
@@ -96,7 +141,7 @@ def _slide(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]:
     measured = {}
     for name, metric in metrics.items():
         results = {
-            system: Result(mean_segment_score(metric, join(lines, windows), references))
+            system: Result(fmean(segment_scores(metric, join(lines, windows), references)))
             for system, lines in texts.systems.items()
         }
         # The metric has a signature after its first score.
