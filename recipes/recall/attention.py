@@ -7,15 +7,26 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "abc"))
 from systems import architecture, spread  # noqa: E402
 
+TOP = {f"top{count}": ["--abc-top-k", str(count)] for count in (1, 4)}
+VARIANTS = {
+    "mlp": {name: ["--abc-activation", name] for name in ("sigmoid", "relu")},
+    "routed": TOP,
+    "routed_gated": TOP,
+    "local_mlp": {
+        "near": ["--abc-sink-tokens", "0", "--abc-local-window", "4", "--abc-slot-bias", "0"]
+    },
+}
+
 
 def flags(attention: str, longest: int) -> list[str]:
     """The architecture and its layers. Raises ValueError for another attention.
 
     longest: symbols of the longest test
     """
-    activation: list[str] = []
-    if found := re.fullmatch("(mlp-[0-9]+)-(sigmoid|relu)", attention):
-        attention, activation = found[1], ["--abc-activation", found[2]]
+    variant: list[str] = []
+    found = re.fullmatch("(([a-z_]+)-[0-9]+)-([a-z0-9]+)", attention)
+    if found and found[3] in VARIANTS.get(found[2], {}):
+        attention, variant = found[1], VARIANTS[found[2]][found[3]]
     if attention == "softmax-only":
         return ["--arch", "transformer_lm", "--decoder-layers", "2"]
     alone = attention.endswith("-only")
@@ -34,7 +45,7 @@ def flags(attention: str, longest: int) -> list[str]:
     depth = 2 if alone else len(layers)
     arch = ["--arch", "abc_mlp_transformer_lm", "--abc-causal-layers", ",".join(layers)]
     positions = [] if alone else ["--no-token-positional-embeddings"]
-    return [*arch, *positions, *activation, *own, "--decoder-layers", str(depth)]
+    return [*arch, *positions, *variant, *own, "--decoder-layers", str(depth)]
 
 
 def entry(name: str, longest: int) -> tuple[str, list[str]]:

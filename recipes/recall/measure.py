@@ -26,6 +26,8 @@ def main() -> None:
     for test in args.tests:
         length, pairs = (int(number) for number in test.split(":"))
         options = {"length": length, "pairs": pairs, "least_pairs": 1}
+        if length > 256:
+            options["test_examples"] = 100
         models, _, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], options)
         right, size = accuracy(models[0].eval(), task), state_bytes(models[0], task)
         print(length, pairs, f"{right:.2f}", size, sep="\t")
@@ -35,7 +37,8 @@ def main() -> None:
 def accuracy(model: Any, task: Any) -> float:
     """The percentage of queries of the test set whose value is predicted."""
     task.load_dataset("test")
-    batches = task.get_batch_iterator(task.dataset("test"), max_sentences=50)
+    rows = max(1, 6400 // task.cfg.length)
+    batches = task.get_batch_iterator(task.dataset("test"), max_sentences=rows)
     right = asked = 0
     for batch in batches.next_epoch_itr(shuffle=False):
         target = batch["target"]

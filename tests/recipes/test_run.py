@@ -224,6 +224,8 @@ def test_help_and_list(capsys, monkeypatch):
     [
         ("mlp-8+window-4+softmax", "--abc-causal-layers window:2,mlp:8,window:4,softmax"),
         ("mlp-8-relu", "--abc-activation relu"),
+        ("routed_gated-8-top4", "--abc-top-k 4"),
+        ("local_mlp-8-near", "--abc-local-window 4"),
         ("linformer-8", "--abc-max-length 256"),
         ("mlp-8-only", "--abc-causal-layers mlp:8 --decoder-layers 2"),
         ("local_global-17", "--abc-stride 32 --abc-local-window 9"),
