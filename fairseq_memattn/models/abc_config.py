@@ -85,7 +85,21 @@ class ABCDecoderConfig(ABCLanguageModelConfig):
 
 
 @dataclass
-class ABCConfig(ABCDecoderConfig):
+class PretrainedConfig(FairseqDataclass):
+    """What pretrained translators have, and fairseq's transformer lacks."""
+
+    abc_marian: bool = option(
+        False,
+        "positions from 0 with Marian's sinusoids, and a decoder that begins with the vector of "
+        "padding, as in Marian's models",
+    )
+    abc_output_bias: bool = option(
+        False, "a bias of the output projection, as in Marian's and in mBART's models"
+    )
+
+
+@dataclass
+class ABCConfig(ABCDecoderConfig, PretrainedConfig):
     abc_encoder_slots: int = size_option(
         0,
         "memory slots of the encoder's self-attention; 0, the paper's choice for translation, "
@@ -154,6 +168,13 @@ def add_arguments(
 def add_dataclass_flags(parser: ArgumentParser, config: FairseqDataclass) -> None:
     """Adds the fields as flags, without defaults."""
     gen_parser_from_dataclass(parser, config, delete_default=True)
+
+
+def add_swish(parser: ArgumentParser) -> None:
+    """Lets --activation-fn of fairseq's transformer be swish, as in Marian's models."""
+    for action in parser._actions:
+        if action.dest == "activation_fn" and action.choices is not None:
+            action.choices = [*action.choices, "swish"]
 
 
 def as_namespace(args: Any) -> Namespace:

@@ -7,6 +7,7 @@ kernel attention: `elu_transformer`, `rfa_transformer`, `t2r_transformer`.
 from argparse import ArgumentParser
 from typing import Any, ClassVar
 
+from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import Tensor, nn
@@ -17,7 +18,10 @@ from fairseq_memattn.attention.nn.carried import DocumentMemory
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.abc_config import (
     ABCConfig,
+    PretrainedConfig,
     add_arguments,
+    add_dataclass_flags,
+    add_swish,
     as_namespace,
     prefer,
     register_controls,
@@ -57,6 +61,28 @@ class ABCDecoding(TransformerModel):
                 module.set_beam_size(beam_size)
 
 
+@register_model("pretrained_transformer")
+class PretrainedTransformer(ABCDecoding):
+    """A pretrained translator with softmax attention, as `memattn import-transformers` makes it."""
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        add_dataclass_flags(parser, PretrainedConfig())
+        add_swish(parser)
+
+    @classmethod
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        return ABCTransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+
+@register_model_architecture("pretrained_transformer", "pretrained_transformer")
+def pretrained(args: Any) -> None:
+    """fairseq's transformer-base, where nothing else is given."""
+    set_defaults(args, PretrainedConfig())
+    base_architecture(args)
+
+
 class ABCTransformer(ABCDecoding):
     """fairseq's transformer, its decoder's softmax attention replaced by ABC.
 
@@ -70,6 +96,7 @@ class ABCTransformer(ABCDecoding):
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
         add_arguments(parser, ABCConfig(), cls.control)
+        add_swish(parser)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "ABCTransformer":

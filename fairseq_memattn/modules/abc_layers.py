@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -29,6 +29,7 @@ from fairseq_memattn.modules.abc_attention import ABCAttention
 from fairseq_memattn.modules.control_flags import control_options, option_errors
 from fairseq_memattn.modules.incremental import IncrementalState, all_copies, is_identity
 from fairseq_memattn.modules.layer_attention import BY_FLAGS, LayerAttention, attention_of_layers
+from fairseq_memattn.modules.marian import MarianPositionalEmbedding, StartEmbedding
 from fairseq_memattn.networks.positions import sinusoids
 
 GRAPH = "step graph"  # the key in fairseq's incremental state
@@ -104,6 +105,7 @@ class ABCTransformerEncoder(TransformerEncoderBase):
         self._pools = {"controls": _pool(cfg, _spec(cfg, "encoder"))}
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         insert_pools(self, self.__dict__.pop("_pools"))
+        complete(self, cfg, cfg.max_source_positions)
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         pool = self._pools["controls"]
@@ -169,8 +171,13 @@ class ABCTransformerDecoder(TransformerDecoderBase):
             "causal_controls": _causal_pool(cfg),
             "cross_controls": None if no_encoder_attn else _pool(cfg, _spec(cfg, "cross")),
         }
+        if getattr(cfg, "abc_marian", False):
+            embed_tokens = StartEmbedding(cast(nn.Embedding, embed_tokens), dictionary.eos())
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         insert_pools(self, self.__dict__.pop("_pools"))
+        complete(self, cfg, cfg.max_target_positions)
+        if getattr(cfg, "abc_output_bias", False):
+            self.output_projection.bias = nn.Parameter(torch.zeros(len(dictionary)))
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
         controls = [
@@ -362,6 +369,19 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         return super().upgrade_state_dict_named(state_dict, name)
 
 
+def complete(stack: Any, cfg: Any, length: int) -> None:
+    """Adds what fairseq's stacks lack: Marian's positions, and swish, which fairseq does not call.
+
+    length: the largest number of tokens
+    """
+    if getattr(cfg, "abc_marian", False):
+        sizes = stack.embed_tokens.embedding_dim, stack.padding_idx, length
+        stack.embed_positions = MarianPositionalEmbedding(*sizes)
+    if getattr(cfg.activation_fn, "value", cfg.activation_fn) == "swish":
+        for layer in stack.layers:
+            layer.activation_fn = nn.functional.silu
+
+
 def position_vectors(
     embedding: Any, start: int, length: int, device: torch.device | None = None
 ) -> Tensor:
@@ -370,6 +390,8 @@ def position_vectors(
     device: where they are computed, if the embedding does not have them
     Raises MemAttnError for positions that a learned embedding does not have.
     """
+    if isinstance(embedding, MarianPositionalEmbedding):
+        return embedding.vectors(start, length, device)
     if isinstance(embedding, SinusoidalPositionalEmbedding):
         # fairseq's table ends at the maximum length.
         first = embedding.padding_idx + 1 + start
@@ -404,7 +426,7 @@ def _spec(cfg: Any, kind: str, layer: LayerAttention = BY_FLAGS) -> ControlSpec 
 
     Raises MemAttnError, which names the flag, for options that do not fit.
     """
-    slots = getattr(cfg, f"abc_{kind}_slots") if layer.slots is None else layer.slots
+    slots = getattr(cfg, f"abc_{kind}_slots", 0) if layer.slots is None else layer.slots
     if slots == 0:
         return None
     side = cfg.encoder if kind == "encoder" else cfg.decoder

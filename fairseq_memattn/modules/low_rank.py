@@ -28,7 +28,7 @@ def add_updates(model: nn.Module, args: Any) -> None:
     Raises MemAttnError for a model without bounded attentions, and for options that do not work
     with updates.
     """
-    rank = args.abc_low_rank
+    rank = getattr(args, "abc_low_rank", 0)
     if not rank:
         return
     projections = projections_of(model)

@@ -24,6 +24,18 @@ def sinusoids(positions: Tensor, embed_dim: int) -> Tensor:
     return pad(torch.cat([angles.sin(), angles.cos()], dim=-1), (0, embed_dim % 2))
 
 
+def marian_sinusoids(positions: Tensor, embed_dim: int) -> Tensor:
+    """The vectors of Marian, whose rates are those of the paper: 10000 ** (-2 i / embed_dim).
+
+    positions: (...), from 0. Returns (..., embed_dim) in float32: all sines, then all cosines, from
+    angles in float64, as the published models have them.
+    """
+    sines = embed_dim - embed_dim // 2
+    steps = torch.arange(sines, dtype=torch.double, device=positions.device)
+    angles = positions.double().unsqueeze(-1) * 10000.0 ** (-2 * steps / embed_dim)
+    return torch.cat([angles.sin(), angles[..., : embed_dim // 2].cos()], dim=-1).float()
+
+
 def token_positions(key_padding_mask: Tensor) -> Tensor:
     """The position of each token, from 0, without counting padding.
 
@@ -45,6 +57,18 @@ class SinusoidalPositions(nn.Module):
         Returns (B, S, E).
         """
         vectors = sinusoids(positions + self.first, self.embed_dim)
+        return vectors.masked_fill(key_padding_mask.unsqueeze(2), 0.0)
+
+
+class MarianPositions(SinusoidalPositions):
+    """Marian's sinusoids, where the first position is 0."""
+
+    def __init__(self, embed_dim: int) -> None:
+        super().__init__(embed_dim, 0)
+
+    def forward(self, positions: Tensor, key_padding_mask: Tensor) -> Tensor:
+        """As in `SinusoidalPositions`."""
+        vectors = marian_sinusoids(positions, self.embed_dim)
         return vectors.masked_fill(key_padding_mask.unsqueeze(2), 0.0)
 
 

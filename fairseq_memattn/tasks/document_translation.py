@@ -82,6 +82,10 @@ class DocumentTranslationConfig(TranslationConfig):
         "draw the number of context sentences, from 0 to the maximum, anew for each window and "
         "epoch, so that one model works with and without context",
     )
+    source_token: str = option(
+        "", "symbol before each source window: the language of a multilingual model, as eng_Latn"
+    )
+    target_token: str = option("", "symbol before each target window, which generation begins with")
     stream: bool = option(
         False,
         "carry the memories of a decoder, such as abc_mlp_transformer's, from sentence to sentence "
@@ -166,6 +170,8 @@ class DocumentTranslationTask(TranslationTask):
             )
         model = super().build_model(cfg, from_checkpoint)
         self.adapt_to(model)
+        if self.takes_sequences and (self.cfg.source_token or self.cfg.target_token):
+            raise MemAttnError(f"--source-token and --target-token do not work with --arch {name}")
         self.positions = utils.resolve_max_positions(self.positions, model.max_positions())
         return model
 
@@ -202,7 +208,7 @@ class DocumentTranslationTask(TranslationTask):
                     f"--stream must be {'given' if streamed else 'left out'}: the model was "
                     f"trained {'with' if streamed else 'without'} it"
                 )
-        names = ("source_context", "target_context")
+        names = ("source_context", "target_context", "source_token", "target_token")
         for name, message in other_options(trained, self.cfg, names).items():
             if name not in self.warned:
                 logger.warning(message)
@@ -241,8 +247,11 @@ class DocumentTranslationTask(TranslationTask):
 
     def _windows(self) -> WindowOptions:
         cfg = self.cfg
-        max_source, max_target = self.positions
+        tokens = window_tokens(cfg, self.src_dict, self.tgt_dict)
+        max_source, max_target = self._room(self.positions)
         return WindowOptions(
+            source_token=tokens["source_token"],
+            target_token=tokens["target_token"],
             source_context=cfg.source_context,
             target_context=cfg.target_context,
             max_source=max_source,
@@ -258,6 +267,11 @@ class DocumentTranslationTask(TranslationTask):
             sample_context=cfg.sample_context,
             seed=cfg.seed,
         )
+
+    def _room(self, positions: tuple[int, int]) -> tuple[int, int]:
+        """The largest numbers of tokens of the sentences of a window."""
+        source, target = positions
+        return source - bool(self.cfg.source_token), target - bool(self.cfg.target_token)
 
     def build_dataset_for_inference(
         self, src_tokens: list[Tensor], src_lengths: Any, constraints: Any = None
@@ -321,7 +335,7 @@ class DocumentTranslationTask(TranslationTask):
             stream=self.cfg.stream,
         )
         before = self.lines_read - len(dataset) if isinstance(dataset, SentenceDataset) else 0
-        check_sizes(dataset, max_positions, max_tokens, before)
+        check_sizes(dataset, self._room(max_positions), max_tokens, before)
         if isinstance(dataset, SentenceDataset):
             self.sessions[LINES] = DocumentSession.of_lines(
                 dataset.source, self._windows(), options, earlier=self.sessions.get(LINES)
@@ -477,6 +491,9 @@ def _check(cfg: DocumentTranslationConfig) -> None:
         raise MemAttnError(
             f"--context-separator must not be a symbol of every dictionary, but is {symbol!r}"
         )
+    for name in ("source_token", "target_token"):
+        if cfg.stream and getattr(cfg, name):
+            raise MemAttnError(f"{flag(name)} does not work with --stream")
     for name in ("source_context", "target_context"):
         if cfg.stream and getattr(cfg, name):
             raise MemAttnError(
@@ -495,6 +512,21 @@ def _check(cfg: DocumentTranslationConfig) -> None:
         raise MemAttnError(f"--best-checkpoint-metric {metric} needs --eval-bleu")
     if cfg.left_pad_target:
         raise MemAttnError("--left-pad-target does not work with --task document_translation")
+
+
+def window_tokens(cfg: Any, source: Dictionary, target: Dictionary) -> dict[str, int | None]:
+    """The symbols before windows, as in `WindowOptions`.
+
+    cfg: of any task; one that has no such options has no symbols
+    Raises MemAttnError for a symbol that is not in its dictionary.
+    """
+    found: dict[str, int | None] = {}
+    for name, dictionary in (("source_token", source), ("target_token", target)):
+        symbol = getattr(cfg, name, "")
+        if symbol and symbol not in dictionary:
+            raise MemAttnError(f"{flag(name)} {symbol} is not in the dictionary")
+        found[name] = dictionary.index(symbol) if symbol else None
+    return found
 
 
 def check_ensemble(models: Sequence[nn.Module]) -> None:

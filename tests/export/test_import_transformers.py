@@ -104,7 +104,7 @@ def test_other_folders(folder, tmp_path, capsys):
         assert expected in said_of(changed, tmp_path / "again.pt", capsys)
     (changed / "fairseq.json").unlink()
     said = said_of(changed, tmp_path / "again.pt", capsys)
-    assert said.endswith(f"No such file or directory: '{changed}/fairseq.json'")
+    assert said.endswith("as the folder has no fairseq.json, but is 'roberta'")
     (tmp_path / "dictionaries").mkdir()
     said = said_of(folder, tmp_path / "again.pt", capsys)
     assert said == f"--dictionaries {tmp_path}/dictionaries exists; it must be a new folder"

@@ -162,11 +162,12 @@ def checkpoint(
     flags: list[str],
     weights: "dict[str, Tensor]",
     dictionary: Any,
+    target: Any = None,
     device: str = "meta",
 ) -> dict[str, Any]:
     """The checkpoint that fairseq-train would save with these flags before the first update.
 
-    model: the class of the model
+    model: the class of the model; target: the target's dictionary, where it is another one
     device: on which the model is built to check the weights; "meta" if the class supports it
     """
     import torch
@@ -180,7 +181,7 @@ def checkpoint(
     cfg = convert_namespace_to_omegaconf(args)
     task = SimpleNamespace(
         source_dictionary=dictionary,
-        target_dictionary=dictionary,
+        target_dictionary=target or dictionary,
         max_positions=lambda: getattr(args, "tokens_per_sample", None),
     )
     with torch.device(device):

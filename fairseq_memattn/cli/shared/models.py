@@ -302,6 +302,7 @@ def load(args: argparse.Namespace) -> Loaded:
     import torch
 
     from fairseq_memattn.data.documents.collation import WindowOptions
+    from fairseq_memattn.tasks.document_translation import window_tokens
     from fairseq_memattn.tasks.inference.scorer import MemoryScorer, Scorer
 
     check_paths(args.data, args.path)
@@ -346,7 +347,10 @@ def load(args: argparse.Namespace) -> Loaded:
         )
     source_context, target_context = contexts
     limits = zip(task.max_positions(), *(m.max_positions() for m in models), strict=True)
+    tokens = window_tokens(task.cfg, *dictionaries)
     max_source, max_target = map(min, limits)
+    max_source -= tokens["source_token"] is not None
+    max_target -= tokens["target_token"] is not None
 
     def windows(source_context: int, target_context: int) -> WindowOptions:
         return WindowOptions(
@@ -360,6 +364,8 @@ def load(args: argparse.Namespace) -> Loaded:
             eos=task.source_dictionary.eos(),
             left_pad_source=task.cfg.left_pad_source,
             as_sequences=any(getattr(model, "takes_sequences", False) for model in models),
+            source_token=tokens["source_token"],
+            target_token=tokens["target_token"],
         )
 
     def scorer(source_context: int, target_context: int) -> Scorer:

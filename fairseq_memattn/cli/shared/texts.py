@@ -118,6 +118,8 @@ def of_line(
         raise ValueError("--text needs --target with a model that translates")
     if line.target is not None and not translates:
         raise ValueError("--target is for models that translate, which this one does not")
+    if getattr(settings, "source_token", "") or getattr(settings, "target_token", ""):
+        raise ValueError("--text does not work with a model that was trained with --source-token")
     cut = _by_sentence(segment, getattr(settings, "context_separator", None))
     dictionary = task.source_dictionary
     tokens = _encoded("--text", line.source, dictionary, cut)

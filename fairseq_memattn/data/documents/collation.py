@@ -24,6 +24,8 @@ class WindowOptions:
     as_sequences: whether the model takes the sentences of a source as separate sequences
     sample_context: whether each epoch draws the number of previous sentences at random
     seed: of these random numbers
+    source_token, target_token: indices of a symbol before each window, which max_source and
+        max_target do not count; None without
     """
 
     source_context: int
@@ -40,6 +42,19 @@ class WindowOptions:
     as_sequences: bool = False
     sample_context: bool = False
     seed: int = 1
+    source_token: int | None = None
+    target_token: int | None = None
+
+    def source_start(self) -> Tensor:
+        """What comes before each window, (1,) or (0,)."""
+        return _start(self.source_token)
+
+    def target_start(self) -> Tensor:
+        return _start(self.target_token)
+
+
+def _start(token: int | None) -> Tensor:
+    return torch.tensor([] if token is None else [token], dtype=torch.long)
 
 
 class WindowCollater:
@@ -61,8 +76,9 @@ class WindowCollater:
         """
         options = self.options
         if not options.as_sequences:
+            start = options.source_start()
             rows = [joined(window, options.source_separator) for window in windows]
-            return self.source_rows(rows)
+            return self.source_rows([torch.cat([start, row]) for row in rows])
         current = self.source_rows([window[-1] for window in windows]) | {
             "target_context": torch.tensor(target_context)
         }
@@ -87,12 +103,14 @@ class WindowCollater:
         loss_on_window: whether the targets include the context; if not, padding replaces it
         """
         options = self.options
-        rows = [joined(window, options.target_separator) for window in windows]
+        start = options.target_start()
+        rows = [torch.cat([start, joined(x, options.target_separator)]) for x in windows]
         targets = self.pad(rows, left=False)
         inputs = self.pad([torch.cat([row[-1:], row[:-1]]) for row in rows], left=False)
         if not loss_on_window:
             for row, window in zip(targets, windows, strict=True):
-                row[: sum(len(sentence) for sentence in window[:-1])] = options.pad
+                context = sum(len(sentence) for sentence in window[:-1])
+                row[: len(start) + context] = options.pad
         return targets, inputs
 
     def source_rows(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -58,7 +58,8 @@ class DocumentDataset(FairseqDataset):
         self.cropped = {
             "source": _count_cropped(self.source_counts, available, options.source_context)
         }
-        self._source_windows = window_sizes(self.source_sizes, self.source_counts)
+        starts = len(options.source_start()), len(options.target_start())
+        self._source_windows = starts[0] + window_sizes(self.source_sizes, self.source_counts)
         self._windows = self._source_windows
         contexts = (options.source_context, options.target_context)
         self.unlimited_counts = target_context_counts(self.source_counts, available, *contexts)
@@ -69,7 +70,7 @@ class DocumentDataset(FairseqDataset):
             )
             self.cropped["target"] = _count_cropped(fitting, available, options.target_context)
             self.target_counts = target_context_counts(self.source_counts, fitting, *contexts)
-            self._target_windows = window_sizes(self.target_sizes, self.target_counts)
+            self._target_windows = starts[1] + window_sizes(self.target_sizes, self.target_counts)
             self._windows = np.maximum(self._source_windows, self._target_windows)
 
     def __len__(self) -> int:

@@ -24,7 +24,10 @@ FURTHER |= {"gmat_memory", "gmat_compress_after", "gmat_memory_layers", "gmat_me
 FURTHER |= {"gmat_positions"}  # the first N positions stay as they are
 FURTHER |= {"t5mem_sequences", "t5mem_slots", "gmat_lsh_buckets"}
 # Of a task, whose values a training keeps while it lasts.
-TASK = ("source_context", "target_context", "context_separator", "stream")
+TASK = (
+    *("source_context", "target_context", "context_separator", "stream"),
+    *("source_token", "target_token"),
+)
 # On which the batches of an epoch depend, whose number a checkpoint within an epoch holds.
 BATCHES = ("max_tokens", "batch_size", "required_batch_size_multiple", "train_subset")
 BLOCKS = ("tokens_per_sample", "sample_break_mode")

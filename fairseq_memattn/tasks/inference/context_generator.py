@@ -174,7 +174,8 @@ class ContextGenerator(SentenceGenerator):
         inputs["prefixes"] = dataset.collate.pad(prefixes, left=False)
         batch = self._moved({"id": torch.tensor(sentences), "net_input": inputs})
         # The largest numbers of tokens of prefixes and translations
-        pairs, most = zip(sentences, prefixes, strict=True), self._max_window()
+        most = self._max_window() + len(dataset.options.target_start())
+        pairs = zip(sentences, prefixes, strict=True)
         limits = torch.tensor([min(len(p) + self._max_length(s), most) for s, p in pairs])
         found = with_limits(generator, limits).generate(self.models, batch)
         return [
@@ -186,8 +187,9 @@ class ContextGenerator(SentenceGenerator):
         """Scores the references after their context with teacher forcing (--score-reference)."""
         dataset = self.dataset
         sources = self._sources(sentences, prefixes)
+        start = len(dataset.options.target_start())
         rows = [
-            torch.cat([prefix, dataset.reference(sentence)])
+            torch.cat([prefix[start:], dataset.reference(sentence)])
             for sentence, prefix in zip(sentences, prefixes, strict=True)
         ]
         targets, inputs = dataset.collate.targets([[row] for row in rows], loss_on_window=True)
@@ -213,15 +215,19 @@ class ContextGenerator(SentenceGenerator):
         return dataset.sentences(dataset.target, sentence, back)[:-1]
 
     def _prefix(self, sentence: int, context: Sequence[Tensor]) -> Tensor:
-        """The target context, without the oldest sentences if the window would be too long."""
+        """What a translation follows: the start of a window, and the target context.
+
+        Without the oldest sentences if the window would be too long.
+        """
         options = self.dataset.options
-        return target_prefix(
+        before = target_prefix(
             context,
             int(self.dataset.unlimited_counts[sentence]),
             context_room(self._max_length(sentence), self._max_window()),
             separator=options.target_separator,
             eos=options.eos,
         )
+        return torch.cat([options.target_start(), before])
 
     def _max_window(self) -> int:
         """The largest number of tokens of context and translation together, without eos."""
