@@ -27,6 +27,7 @@ from fairseq_memattn.attention.ops.kernel.chunked import (
     kernel_step,
     kernel_write,
 )
+from fairseq_memattn.attention.ops.key_values import concatenate_rows
 from fairseq_memattn.attention.ops.lsh.chunked import lsh_buckets, lsh_memory_attention
 from fairseq_memattn.attention.ops.memory_slots import mem_attention
 from fairseq_memattn.attention.ops.mixture import (
@@ -66,6 +67,7 @@ __all__ = [
     "additive_step",
     "additive_write",
     "chosen_backend",
+    "concatenate_rows",
     "global_memory_attention",
     "kernel_attention",
     "kernel_read",

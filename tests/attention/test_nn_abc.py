@@ -15,7 +15,7 @@ from recurrences import GLOBAL, LONGEST, STRIDE, D, H, M, attend
 from torch.nn.functional import linear
 from torch.testing import assert_close
 
-from fairseq_memattn.attention import use_backend
+from fairseq_memattn.attention import concatenate_rows, use_backend
 from fairseq_memattn.attention.controls import Shared, Tokens, control_class
 from fairseq_memattn.attention.controls.registry import all_controls
 from fairseq_memattn.attention.nn import ABCAttention, Rotary
@@ -237,6 +237,21 @@ def test_a_state_is_reordered_and_does_not_grow(name):
     order = torch.tensor([2, 0, 0, 1])
     out, _ = module.step(x[order, 6:], state.reorder(order))
     assert_close(out, module(x[order])[:, 6:])
+
+
+@each_causal
+def test_rows_that_have_read_different_lengths_are_one_batch(name):
+    module = layer(name, "causal", torch.double).eval()
+    (x,) = inputs("causal", LONGEST, dtype=torch.double)
+    expected, starts = module(x), [6, 1, 3]
+    state = concatenate_rows(
+        [module.step(row[None, :start])[1] for row, start in zip(x, starts, strict=True)]
+    )
+    places = torch.arange(3), torch.tensor(starts)
+    for _ in range(2):
+        out, state = module.step(x[places].unsqueeze(1), state)
+        assert_close(out.squeeze(1), expected[places])
+        places = places[0], places[1] + 1
 
 
 @pytest.mark.parametrize("name, pad, heads", rows([list(DESIGNS), ["none", "both"], HEADS]))
