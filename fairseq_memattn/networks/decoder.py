@@ -174,8 +174,11 @@ class DecoderLayer(nn.Module):
         if self.self_attn.rotary is not None:
             given["positions"] = inputs.positions
         if inputs.steps:
-            return self.self_attn.step(x, state, **given)
+            return self.step_from(state, x, given)
         return self.self_attn(x, **given), None
+
+    def step_from(self, state: Any, x: Tensor, given: dict[str, Any]) -> tuple[Tensor, Any]:
+        return self.self_attn.step(x, state, **given)
 
 
 class Decoder(nn.Module):

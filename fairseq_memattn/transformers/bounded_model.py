@@ -1,5 +1,6 @@
 """What models with bounded memories share: their first weights, and their cache in `generate`."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl
+from fairseq_memattn.attention.controls.softmax import SoftmaxControl
 from fairseq_memattn.transformers.arguments import CACHE
 from fairseq_memattn.transformers.cache import MemoryCache
 
@@ -19,8 +21,6 @@ class BoundedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     accepts_loss_kwargs = True  # for Trainer, which passes `num_items_in_batch`
-    # transformers then refuses searches with an assistant: memories cannot take tokens back.
-    _is_stateful = True
 
     def _init_weights(self, module: nn.Module) -> None:
         """transformers' hook. Subclasses initialise the other modules."""
@@ -48,10 +48,36 @@ class OwnCache:
     """What a decoder with bounded memories adds to `generate`: its cache."""
 
     config: Any
+    modules: Callable[[], Iterator[nn.Module]]
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """transformers' hook: makes the cache, if the caller has none."""
+        """transformers' hook: makes the cache, if the caller has none.
+
+        Raises ValueError for caches of another kind, and for a static one of softmax attention.
+        """
+        kind = generation_config.cache_implementation or "dynamic"
+        grows = any(isinstance(module, SoftmaxControl) for module in self.modules())
+        if not kind.startswith("dynamic") and (grows or kind != "static"):
+            raise ValueError(
+                "`cache_implementation` must be left out, because the models have caches of their "
+                f"own{', and softmax attention one that grows' * grows}, but is {kind!r}."
+            )
         if model_kwargs.get(CACHE) is None and generation_config.use_cache is not False:
             model_kwargs[CACHE] = MemoryCache(self.config)
+            if generation_config.is_assistant:
+                model_kwargs[CACHE].activate_past_recording()
+
+    def _assisted_decoding(self, *args: Any, **kwargs: Any) -> Any:
+        """transformers' search with candidates, which reads a prompt whole.
+
+        Raises ValueError for a cache that has read tokens, which would be read twice.
+        """
+        cache = kwargs.get(CACHE)
+        if cache is not None and cache.get_seq_length():
+            raise ValueError(
+                f"`{CACHE}` must be left out of a search with candidates (`assistant_model`, "
+                f"`prompt_lookup_num_tokens`), but has read {cache.get_seq_length()} tokens."
+            )
+        return super()._assisted_decoding(*args, **kwargs)  # type: ignore[misc]

@@ -23,7 +23,7 @@ from fairseq_memattn.transformers.arguments import (
     wants_states,
 )
 from fairseq_memattn.transformers.bounded_model import BoundedModel, OwnCache
-from fairseq_memattn.transformers.cache import MemoryCache
+from fairseq_memattn.transformers.cache import MemoryCache, MemoryLayer
 from fairseq_memattn.transformers.labels import IGNORED, cross_entropy
 
 # The fields of `DecoderSizes` by those of the configuration.
@@ -108,6 +108,12 @@ class BoundedDecoderConfig(PreTrainedConfig):
 class DecoderLayer(GradientCheckpointingLayer, decoder.DecoderLayer):
     """A layer of which the backward pass may compute the states again."""
 
+    def step_from(self, state: Any, x: Tensor, given: dict[str, Any]) -> tuple[Tensor, Any]:
+        """state: of the attention, in a CUDA graph, or else a `MemoryLayer`, which changes"""
+        if isinstance(state, MemoryLayer):
+            return state.step(self.self_attn, x, **given), state
+        return super().step_from(state, x, given)
+
 
 class BoundedDecoder(BoundedModel):
     """What the models share."""
@@ -168,18 +174,28 @@ class BoundedDecoderModel(decoder.Decoder, BoundedDecoder):
         if past_key_values is None:
             out = super().forward(None, mask, **given)
         else:
-            cache, state = past_key_values, state_of(past_key_values)
-            if state is not None and x.shape[1] == 1 and not collects and wants_graphs(x):
-                cache.graph = cache.graph or StepGraph(self._step_of_tensors)
-                out, after = cache.graph(state, x, mask, position_ids)
-            else:
-                out, after = self.step(None, state, mask, **given)
-            keep_state(past_key_values, after, x.shape[1])
+            out = self._read(past_key_values, mask, given)
         return BaseModelOutputWithPast(
             last_hidden_state=out,
             hidden_states=None if collected is None else tuple(collected),
             **named(past_key_values),
         )
+
+    def _read(self, cache: MemoryCache, mask: Tensor | None, given: dict[str, Any]) -> Tensor:
+        """The states after further tokens, which the cache takes."""
+        x, layers = given["embeddings"], cache.layers
+        is_step = x.shape[1] == 1 and given["hidden_states"] is None and wants_graphs(x)
+        if is_step and cache.read is not None and not cache.records:
+            cache.graph = cache.graph or StepGraph(self._step_of_tensors)
+            state = DecoderState(tuple(layer.state for layer in layers), cache.read)
+            out, after = cache.graph(state, x, mask, given["positions"])
+            for layer, kept in zip(layers, after.layers, strict=True):
+                layer.state, layer.length = kept, layer.length + 1
+        else:
+            state = DecoderState(tuple(layers), cache.started(x.shape[0], x.device))
+            out, after = self.step(None, state, mask, **given)
+        cache.read = after.read
+        return out
 
     def _step_of_tensors(
         self, state: DecoderState, x: Tensor, mask: Tensor | None, positions: Tensor | None
@@ -255,17 +271,3 @@ def padding(attention_mask: Tensor | None, length: int) -> Tensor | None:
         )
     mask = attention_mask[:, -length:].eq(0)
     return mask if possibly_any(mask) else None
-
-
-def state_of(cache: MemoryCache) -> DecoderState | None:
-    """The state of the tokens that a cache has read."""
-    if cache.read is None:
-        return None
-    return DecoderState(tuple(layer.state for layer in cache.layers), cache.read)
-
-
-def keep_state(cache: MemoryCache, state: DecoderState, length: int) -> None:
-    """Gives a cache the state after `length` further tokens."""
-    cache.read = state.read
-    for layer, after in zip(cache.layers, state.layers, strict=True):
-        layer.state, layer.length = after, layer.length + length

@@ -105,9 +105,7 @@ class DecoderLayer(Layer):
         if cache is None:
             whole: Tensor = self.self_attn(x, key_padding_mask=padding)
             return whole
-        out, cache.state = self.self_attn.step(x, cache.state, key_padding_mask=padding)
-        cache.length += x.shape[1]
-        return out
+        return cache.step(self.self_attn, x, key_padding_mask=padding)
 
     def _look_at_source(
         self,

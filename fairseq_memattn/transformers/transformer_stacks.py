@@ -240,9 +240,8 @@ class Decoder(Stack):
         self.bind("encoder_attn", self.cross_controls)
         length = tokens.shape[1]
         self.check_length(length if cache is None else cache.get_seq_length() + length)
-        is_step = cache is not None and cache.read is not None and length == 1
-        if is_step and hidden_states is None and wants_graphs(tokens):
-            assert cache is not None
+        is_step = length == 1 and hidden_states is None and wants_graphs(tokens)
+        if is_step and cache is not None and cache.read is not None and not cache.records:
             return self._replayed(tokens, padding, cache)
         return self._decoded(tokens, padding, source, source_padding, cache, hidden_states)
 

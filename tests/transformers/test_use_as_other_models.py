@@ -282,11 +282,20 @@ def test_a_row_ends_with_the_given_eos(eos):
     assert torch.equal(model.generate(rows(6, 4), given, max_len_b=5), found)
 
 
+@pytest.mark.parametrize("causal", ["mlp", full("window"), full(None)])
+@torch.no_grad()
+def test_searches_with_candidates(causal):
+    causal = causal and control(causal)
+    for model in (language_model(causal), translator(decoder=causal)):
+        options = GREEDY | {"max_new_tokens": 20, "min_new_tokens": 20}
+        source = rows(6, 6)[:1]
+        expected = model.generate(source, **options)
+        for candidates in ({"prompt_lookup_num_tokens": 3}, {"assistant_model": model}):
+            assert torch.equal(model.generate(source, **options, **candidates), expected)
+
+
 def test_searches_that_the_models_cannot_do():
     source = rows(6, 4)
-    for model in (translator(), language_model(control("mlp"))):
-        with pytest.raises(ValueError, match="stateful"):
-            model.generate(source[:1], prompt_lookup_num_tokens=2, max_new_tokens=4)
     for model in (translator(), t5mem.build("t5")):
         with pytest.raises(ValueError, match="`cache_implementation` must be left out"):
             model.generate(source, cache_implementation="static", max_new_tokens=4)
