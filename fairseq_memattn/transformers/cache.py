@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
 
     before: Any
     x: Tensor
-    given: dict[str, Tensor]
+    given: dict[str, Any]
     after: Callable[..., Any]
 
 
@@ -57,7 +57,7 @@ class MemoryLayer(CacheLayerMixin):
             out, self.state = attention.step(x, self.state, **given)
             return out
 
-        def after(x: Tensor, state: Any, given: dict[str, Tensor]) -> Any:
+        def after(x: Tensor, state: Any, given: dict[str, Any]) -> Any:
             return attention.step(x, state, **given)[1]
 
         outs, early = [], max(0, x.shape[1] - RECORDED)
@@ -285,6 +285,6 @@ def _taken(state: Any, indices: Tensor) -> Any:
     return state.shortened() if isinstance(state, KeyValues) else state
 
 
-def _at(given: dict[str, Any], place: slice) -> dict[str, Tensor]:
+def _at(given: dict[str, Any], place: slice) -> dict[str, Any]:
     """The tensors among the arguments of a step, for some of its tokens."""
     return {name: x[..., place] for name, x in given.items() if isinstance(x, Tensor)}

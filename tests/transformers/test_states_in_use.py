@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from fairseq_memattn.transformers.arguments import CACHE
 from fairseq_memattn.transformers.cache import RECORDED, MemoryCache
+from fairseq_memattn.transformers.prefix_store import PrefixStore
 
 SINKS = {"control": "sinks", "slots": 8}
 LOCAL = {"control": "local_mlp", "slots": 12}
@@ -126,6 +127,61 @@ def test_what_cannot_be_taken_back():
     cache.reorder_cache(torch.tensor([0, 0]))
     with pytest.raises(ValueError, match="must be at most the 0 last tokens"):
         cache.crop(-1)
+
+
+# --- States of prompts
+
+
+@EACH
+@torch.no_grad()
+def test_a_prompt_continues_from_its_longest_known_prefix(name, tmp_path):
+    model, ids = build(CONTROLS[name]), tokens(1, 60)
+    other = torch.cat([ids[:, :45], ids[:, :15]], dim=1)
+    cold = PrefixStore(model).prefill(other, piece=8)
+    store = PrefixStore(model)
+    assert store.find(ids).get_seq_length() == 0
+    assert store.prefill(ids, piece=8).get_seq_length() == 56
+    store.save(tmp_path / "store.pt")
+    loaded = PrefixStore(model)
+    loaded.load(tmp_path / "store.pt")
+    assert len(loaded) == len(store) == 7 and loaded.nbytes == store.nbytes
+    expected = read(model, other[:, 56:], copy.deepcopy(cold))
+    for known in (store, loaded):
+        assert known.find(other).get_seq_length() == 40
+        warm = known.prefill(other, piece=8)
+        assert_same_states(warm, cold, rtol=0, atol=0)
+        assert torch.equal(read(model, other[:, 56:], copy.deepcopy(warm)), expected)
+    searched = model.generate(other, **{CACHE: warm}, **GREEDY)
+    assert torch.equal(searched, model.generate(other, **GREEDY))
+    store.keep(searched[:, :-1], warm)
+    assert store.find(searched).get_seq_length() == searched.shape[1] - 1
+
+
+@torch.no_grad()
+def test_least_recently_used_states_go():
+    model, ids = build([SINKS]), tokens(3, 9)
+    caches = [start(model, row)[0] for row in ids.split(1)]
+    store = PrefixStore(model, max_bytes=2 * caches[0].nbytes())
+    whole = torch.nn.functional.pad(ids, (0, 1)).split(1)
+    for row, cache in zip(ids[:2].split(1), caches, strict=False):
+        store.keep(row, cache)
+    assert store.find(whole[0]).get_seq_length() == 9
+    store.keep(ids[2:], caches[2])
+    assert [store.find(row).get_seq_length() for row in whole] == [9, 0, 9]
+    assert store.nbytes == store.max_bytes
+    assert store.find(ids[2:]).get_seq_length() == 0  # a search needs a token to read
+
+
+@torch.no_grad()
+def test_states_that_are_not_those_of_the_tokens(tmp_path):
+    model, ids = build([SINKS]), tokens(1, 9)
+    store = PrefixStore(model)
+    with pytest.raises(ValueError, match=r"must have read the 9 tokens .* rows have read \[8\]"):
+        store.keep(ids, start(model, ids[:, :8])[0])
+    store.save(tmp_path / "store.pt")
+    model.lm_head.weight[0] += 1
+    with pytest.raises(ValueError, match="store.pt are those of a model with other weights"):
+        PrefixStore(model).load(tmp_path / "store.pt")
 
 
 # --- Caches of fixed size, compiled steps, prompts in pieces
