@@ -1,12 +1,11 @@
 """Whether each sentence of a long document costs the same: CPU time and memory over the document.
 
-    python recipes/stream/book.py --source test.en -- fairseq-generate ... --batch-size 1
+    python recipes/stream/book.py book.en -- fairseq-interactive ... --buffer-size 1
 
-Runs the command, which translates --source as fairseq-generate or fairseq-interactive does, and
-reads its CPU time and its resident memory whenever a translation comes. Prints the CPU time of a
-sentence in the first and in the last tenth, without the first sentence, which begins when the model
-is loaded, and the memory after either. Ends with 1 unless every sentence of the source has one
-translation that is not empty.
+Gives the lines of a document to the command, one after another. The last tenth of them takes turns
+with the first tenth, which a second process translates, so that other programs slow down both.
+Prints the CPU time of a sentence in either, and the resident memory after the first tenth and at
+the end. Ends with 1 unless each line has one translation, which is not empty.
 """
 
 import argparse
@@ -15,37 +14,45 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 HYPOTHESIS = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
+TURN = 50  # sentences
 
 
-class Moment(NamedTuple):
-    """seconds: of CPU so far; resident: MiB"""
+class Reader:
+    """A process that translates a document."""
 
-    seconds: float
-    resident: float
+    def __init__(self, command: list[str]) -> None:
+        pipe = subprocess.PIPE
+        unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=unbuffered)
+        self.found: list[tuple[int, str]] = []
 
+    def read(self, lines: list[str]) -> float:
+        """Translates lines; returns the seconds of CPU time."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        before = self._seconds()
+        for line in lines:
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
+            for answer in self.process.stdout:
+                if match := HYPOTHESIS.match(answer):
+                    self.found.append((int(match[1]), match[2]))
+                    break
+        return self._seconds() - before
 
-def moment(process: int) -> Moment:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    ticks, pages = int(fields[11]) + int(fields[12]), int(fields[21])
-    return Moment(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+    def _fields(self) -> list[str]:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
 
+    def _seconds(self) -> float:
+        return sum(map(int, self._fields()[11:13])) / os.sysconf("SC_CLK_TCK")
 
-def follow(command: list[str]) -> tuple[dict[int, str], list[Moment]]:
-    """The translation of each sentence in the order in which they come, and the moments."""
-    found: dict[int, str] = {}
-    moments = []
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        for line in process.stdout or []:
-            if match := HYPOTHESIS.match(line):
-                found[int(match[1])] = match[2]
-                moments.append(moment(process.pid))
-    if process.returncode:
-        sys.exit(f"error: the command ended with {process.returncode}")
-    return found, moments
+    def resident(self) -> float:
+        """MiB."""
+        return int(self._fields()[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def end(self) -> None:
+        self.process.communicate()
 
 
 def main() -> int:
@@ -53,19 +60,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--source", type=Path, required=True, help="a sentence a line")
+    parser.add_argument("source", type=Path, help="a document, a sentence a line")
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     lines = args.source.read_text(encoding="utf-8").splitlines()
-    program, *flags = args.command
-    found, moments = follow([str(Path(sys.executable).with_name(program)), *flags])
-    tenth = len(moments) // 10
-    parts = (moments[0], moments[tenth]), (moments[-1 - tenth], moments[-1])
-    first, last = (1e3 * (after.seconds - before.seconds) / tenth for before, after in parts)
-    print(f"sentences: {len(lines)}, translations: {len(found)}")
+    command = [str(Path(sys.executable).with_name(args.command[0])), *args.command[1:]]
+    tenth, rest = len(lines) // 10, len(lines) - len(lines) // 10
+    late = Reader(command)
+    late.read(lines[:tenth])
+    resident = [late.resident()]
+    late.read(lines[tenth:rest])
+    early = Reader(command)
+    early.read(lines[:1])
+    seconds = [0.0, 0.0]
+    for turn in range(0, tenth, TURN):
+        seconds[0] += early.read(lines[1:][turn : min(turn + TURN, tenth)])
+        seconds[1] += late.read(lines[rest:][turn : min(turn + TURN, tenth)])
+    resident.append(late.resident())
+    for reader in (late, early):
+        reader.end()
+    first, last = (1e3 * x / tenth for x in seconds)
+    print(f"sentences: {len(lines)}, translations: {len(late.found)}")
     print(f"CPU of a sentence: {first:.2f} ms, then {last:.2f} ms, ratio {last / (first or 1):.3f}")
-    print(f"memory: {parts[0][1].resident:.1f} MiB, then {moments[-1].resident:.1f} MiB")
-    whole = list(found) == list(range(len(lines))) and all(map(str.strip, found.values()))
+    print(f"memory: {resident[0]:.1f} MiB, then {resident[1]:.1f} MiB")
+    texts = [text.strip() for _, text in late.found]
+    whole = [number for number, _ in late.found] == list(range(len(lines))) and all(texts)
     print("every sentence has its translation, in order" if whole else "sentences are omitted")
     return 0 if whole else 1
 

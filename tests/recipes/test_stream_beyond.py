@@ -34,12 +34,12 @@ def test_a_cue_decides(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "omitted, rc, message",
-    [(None, 0, "every sentence has its translation, in order"), (7, 1, "sentences are omitted")],
+    "text, rc, message",
+    [("b", 0, "every sentence has its translation, in order"), (" ", 1, "sentences are omitted")],
 )
-def test_a_book_is_whole(omitted, rc, message, tmp_path, monkeypatch, capsys):
-    (tmp_path / "source").write_text("a\n" * 20)
-    code = f"[print(f'H-{{i}}\\t0\\tA') for i in range(20) if i != {omitted}]"
-    given = ["--source", tmp_path / "source", "--", Path(sys.executable).name, "-c", code]
+def test_a_book_is_whole(text, rc, message, tmp_path, monkeypatch, capsys):
+    (tmp_path / "source").write_text("a\n" * 19 + f"{text}\n")
+    code = "import sys; [print(f'H-{i}\\t0\\t' + line.strip()) for i, line in enumerate(sys.stdin)]"
+    given = [tmp_path / "source", "--", Path(sys.executable).name, "-c", code]
     assert call(monkeypatch, "book.py", *given) == rc
     assert message in capsys.readouterr().out
