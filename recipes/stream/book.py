@@ -4,8 +4,9 @@
 
 Gives the lines of a document to the command, one after another. The last tenth of them takes turns
 with the first tenth, which a second process translates, so that other programs slow down both.
-Prints the CPU time of a sentence in either, and the resident memory after the first tenth and at
-the end. Ends with 1 unless each line has one translation, which is not empty.
+Prints the CPU time of a sentence in either, the resident memory after the first tenth and at the
+end, and how many sentences of the first and last tenth are exactly those of --reference. Ends with
+1 unless each line has one translation, which is not empty.
 """
 
 import argparse
@@ -61,6 +62,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", type=Path, help="a document, a sentence a line")
+    parser.add_argument("--reference", type=Path)
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     lines = args.source.read_text(encoding="utf-8").splitlines()
@@ -84,6 +86,11 @@ def main() -> int:
     print(f"CPU of a sentence: {first:.2f} ms, then {last:.2f} ms, ratio {last / (first or 1):.3f}")
     print(f"memory: {resident[0]:.1f} MiB, then {resident[1]:.1f} MiB")
     texts = [text.strip() for _, text in late.found]
+    if args.reference:
+        wanted = args.reference.read_text(encoding="utf-8").splitlines()
+        right = [text == reference for text, reference in zip(texts, wanted, strict=False)]
+        shares = (100 * sum(part) / tenth for part in (right[:tenth], right[rest:]))
+        print("right: {:.1f} %, then {:.1f} %".format(*shares))
     whole = [number for number, _ in late.found] == list(range(len(lines))) and all(texts)
     print("every sentence has its translation, in order" if whole else "sentences are omitted")
     return 0 if whole else 1
