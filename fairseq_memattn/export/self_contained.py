@@ -29,15 +29,23 @@ HEADER = "# Written by `memattn export --self-contained` from {name}.\n\n"
 def write_sources(folder: Path, model: PreTrainedModel, tokenizer: Any) -> None:
     """Writes the files, and their names into the configurations of the model and the tokenizer.
 
-    Raises MemAttnError for a control that is not one of this package.
+    A tokenizer of transformers itself needs none.
+
+    Raises MemAttnError for a model, and for a control, that is not one of this package.
     """
+    if not type(model).__module__.startswith(f"{PACKAGE}."):
+        raise MemAttnError(
+            f"--self-contained is for models of {PACKAGE}, not {type(model).__name__}"
+        )
     config, made = type(model.config), type(model)
-    files = sources([config.__module__, made.__module__, type(tokenizer).__module__], model)
+    tokenizers = [type(tokenizer)] if type(tokenizer).__module__.startswith(PACKAGE) else []
+    files = sources([cls.__module__ for cls in (config, made, *tokenizers)], model)
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
     own = dict.fromkeys(auto_classes(model), _place(made))
     _add(folder / "config.json", {"AutoConfig": _place(config), **own})
-    _add(folder / "tokenizer_config.json", {"AutoTokenizer": [_place(type(tokenizer)), None]})
+    for cls in tokenizers:
+        _add(folder / "tokenizer_config.json", {"AutoTokenizer": [_place(cls), None]})
 
 
 def sources(modules: list[str], model: PreTrainedModel) -> dict[str, str]:

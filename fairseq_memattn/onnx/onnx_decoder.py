@@ -37,8 +37,8 @@ class OnnxDecoder:
         if not path.is_file():
             raise MemAttnError(f"{path}: there is no such file; `memattn export --onnx` writes it")
         self.about = _described(path)
-        self.pad: int = self.about["pad_token_id"]
-        self.eos: int = self.about["eos_token_id"]
+        self.pad: int | None = self.about["pad_token_id"]
+        self.eos: int | list[int] | None = self.about["eos_token_id"]
         self.encoder = None
         if self.about["is_encoder_decoder"]:
             self.encoder = _session(Path(folder) / ENCODER, threads)
@@ -71,7 +71,7 @@ class OnnxDecoder:
         _check_length(
             "the tokens of a row of `source`", max(map(len, source)), self.about["longest_source"]
         )
-        tokens = _padded(source, self.pad)
+        tokens = _padded(source, self.pad or 0)
         mask = _padded([[1] * len(row) for row in source], 0)
         names = [output.name for output in self.encoder.get_outputs()]
         memories = self.encoder.run(names, {"tokens": tokens, "mask": mask})
@@ -133,16 +133,17 @@ class OnnxDecoder:
         rows: list[list[int]] = [[] for _ in prompt]
         ended = np.zeros(len(prompt), bool)
         for count in range(int(limits.max())):
-            log_probs[:, self.pad] = -np.inf
+            if self.pad is not None:
+                log_probs[:, self.pad] = -np.inf
             if count < self.about["min_new_tokens"]:
                 log_probs[:, self.eos] = -np.inf
             chosen = log_probs.argmax(axis=1)
-            ended |= (chosen == self.eos) | (count >= limits)
+            ended |= np.isin(chosen, self.eos or []) | (count >= limits)
             for row in np.flatnonzero(~ended):
                 rows[row].append(int(chosen[row]))
             if ended.all() or count + 1 == limits.max():
                 break
-            log_probs, state = self.step(state, np.where(ended, self.pad, chosen))
+            log_probs, state = self.step(state, np.where(ended, self.pad or 0, chosen))
         return rows
 
     def _check_arguments(self, source: Any, prompt: Any, max_new_tokens: int | None) -> None:

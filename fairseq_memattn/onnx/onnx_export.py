@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,9 @@ from torch.export import Dim, ExportedProgram
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.onnx.onnx_decoder import DESCRIPTION, ENCODER, STEP
 from fairseq_memattn.onnx.step_graphs import MEMORY, STATE, EncoderGraph, Model, Part, StepGraph
+from fairseq_memattn.transformers.decoder import BoundedDecoderForCausalLM
 from fairseq_memattn.transformers.transformer_config import StackConfig
 from fairseq_memattn.transformers.transformer_models import (
-    BoundedTransformerForCausalLM,
     BoundedTransformerForConditionalGeneration,
 )
 
@@ -70,13 +70,12 @@ def check(model: Any) -> None:
     Raises MemAttnError for a model of another class, for a global memory in the encoder, and if
     onnx or onnxscript is missing.
     """
-    classes = (BoundedTransformerForConditionalGeneration, BoundedTransformerForCausalLM)
-    if not isinstance(model, classes):
+    if not isinstance(model, Model):
         raise MemAttnError(
             f"ONNX graphs of a {type(model).__name__} are not supported, but those of "
-            f"{' and '.join(cls.__name__ for cls in classes)} are"
+            f"{', '.join(cls.__name__ for cls in get_args(Model))} are"
         )
-    if model.config.gmat is not None:
+    if getattr(model.config, "gmat", None) is not None:
         raise MemAttnError("ONNX graphs of an encoder with a global memory are not supported")
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
@@ -152,12 +151,14 @@ def longest_source(model: Any) -> int | None:
 
 def longest_target(model: Model) -> int | None:
     """How many tokens a decoder reads at most, if there is a limit."""
+    if isinstance(model, BoundedDecoderForCausalLM):
+        return _longest(None, [layer.self_attn.control for layer in model.model.layers])
     return _longest(model.config.stack("decoder"), model.decoder.causal_controls)
 
 
-def _longest(stack: StackConfig, *pools: nn.ModuleList | None) -> int | None:
+def _longest(stack: StackConfig | None, *pools: Any) -> int | None:
     limits: list[Any] = [control.max_length for pool in pools for control in pool or ()]
-    if stack.positions == "learned":
+    if stack is not None and stack.positions == "learned":
         limits.append(stack.max_positions)
     return min((int(limit) for limit in limits if limit is not None), default=None)
 
@@ -185,13 +186,14 @@ def description(model: Model) -> dict[str, Any]:
             if part.kind == STATE:
                 entry["start"] = _start(name, x)
     config = model.config
-    limits = config.generation_limits or {}
+    limits = getattr(config, "generation_limits", None) or {}
+    is_decoder = isinstance(model, BoundedDecoderForCausalLM)  # which may generate padding
     return {
         "is_encoder_decoder": config.is_encoder_decoder,
         "vocab_size": config.vocab_size,
-        "pad_token_id": config.pad_token_id,
+        "pad_token_id": None if is_decoder else config.pad_token_id,
         "eos_token_id": config.eos_token_id,
-        "decoder_start_token_id": config.decoder_start_token_id,
+        "decoder_start_token_id": getattr(config, "decoder_start_token_id", None),
         **{x: limits.get(x) for x in ("max_len_a", "max_len_b", "max_target_positions")},
         "min_new_tokens": model.generation_config.min_new_tokens or 0,
         "longest_source": longest_source(model) if config.is_encoder_decoder else None,

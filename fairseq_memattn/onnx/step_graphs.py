@@ -7,13 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.ops.key_values import KeyValues
+from fairseq_memattn.networks.decoder import DecoderState
 from fairseq_memattn.transformers.cache import MemoryCache
+from fairseq_memattn.transformers.decoder import BoundedDecoderForCausalLM
 from fairseq_memattn.transformers.transformer_models import (
     BoundedTransformerForCausalLM,
     BoundedTransformerForConditionalGeneration,
 )
 
-Model = BoundedTransformerForCausalLM | BoundedTransformerForConditionalGeneration
+Model = (
+    BoundedDecoderForCausalLM
+    | BoundedTransformerForCausalLM
+    | BoundedTransformerForConditionalGeneration
+)
 STATE, MEMORY = "state", "memory"
 
 
@@ -54,6 +60,10 @@ class Part(NamedTuple):
 @torch.no_grad()
 def parts(model: Model) -> list[Part]:
     """The states and memories of all layers; those of softmax attention have no token yet."""
+    if isinstance(model, BoundedDecoderForCausalLM):
+        token = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+        states = model.model.step(token, None, torch.ones_like(token, dtype=torch.bool))[1].layers
+        return [Part(number, STATE, _start(state)) for number, state in enumerate(states)]
     cache, decoder = MemoryCache(model.config), cast(Any, model.decoder)
     token = torch.full((1, 1), model.config.pad_token_id, device=model.device)
     padding = torch.ones_like(token, dtype=torch.bool)
@@ -64,13 +74,17 @@ def parts(model: Model) -> list[Part]:
     decoder(token, padding, source, ~padding, cache)
     found = []
     for number, layer in enumerate(cache.layers):
-        state = layer.state
-        if isinstance(state, KeyValues):
-            state = KeyValues(state.keys[:, :, :0], state.values[:, :, :0])
-        found.append(Part(number, STATE, state))
+        found.append(Part(number, STATE, _start(layer.state)))
         if layer.memory is not None:
             found.append(Part(number, MEMORY, layer.memory))
     return found
+
+
+def _start(state: Any) -> Any:
+    """A state that has read nothing but padding, which softmax attention keeps."""
+    if not isinstance(state, KeyValues):
+        return state
+    return KeyValues(state.keys[:, :, :0], state.values[:, :, :0])
 
 
 class EncoderGraph(nn.Module):
@@ -105,12 +119,18 @@ class StepGraph(nn.Module):
 
         Returns log probabilities (B, V), read + 1 and the next states, without the memories.
         """
-        cache, tensors = MemoryCache(self.model.config), iter(states)
+        tensors = iter(states)
+        if isinstance(self.model, BoundedDecoderForCausalLM):
+            before = DecoderState(tuple(part.filled(tensors) for part in self.parts), read)
+            x, state = self.model.model.step(token, before)
+            both = zip(self.parts, state.layers, strict=True)
+            after = [tensor for part, layer in both for tensor in part.tensors(layer)]
+            return self._log_probs(x), state.read, after
+        cache = MemoryCache(self.model.config)
         cache.read = read
         for part in self.parts:
             setattr(cache.layers[part.layer], part.kind, part.filled(tensors))
         features = self.model.decoder(token, None, cache=cache)
-        log_probs = self.model.lm_head(features)[:, 0].float().log_softmax(dim=1)
         assert cache.read is not None
         after = [
             tensor
@@ -118,4 +138,8 @@ class StepGraph(nn.Module):
             if part.kind == STATE
             for tensor in part.tensors(cache.layers[part.layer].state)
         ]
-        return log_probs, cache.read, after
+        return self._log_probs(features), cache.read, after
+
+    def _log_probs(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model.lm_head(x)
+        return logits[:, 0].float().log_softmax(dim=1)

@@ -13,6 +13,8 @@ from fairseq_memattn.attention.controls.registry import all_controls, control_cl
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.onnx.onnx_decoder import OnnxDecoder
 from fairseq_memattn.transformers import (
+    BoundedDecoderConfig,
+    BoundedDecoderForCausalLM,
     BoundedTransformerConfig,
     BoundedTransformerForCausalLM,
     BoundedTransformerForConditionalGeneration,
@@ -63,6 +65,14 @@ def translator(name, encoder=None, **options):
 def language_model(name, options=None, **fields):
     stack = StackConfig(**SIZES, causal=control(name, **options or {}), **fields)
     return build(BoundedTransformerForCausalLM, BoundedTransformerConfig(decoder_stack=stack))
+
+
+def decoder(*controls):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = BoundedDecoderConfig(
+        vocab_size=WORDS, **sizes, num_key_value_heads=2, controls=controls
+    )
+    return build(BoundedDecoderForCausalLM, config)
 
 
 def padded(rows):
@@ -159,6 +169,10 @@ STEPS = {
     "rfa": lambda: language_model("rfa"),
     "adaptive": lambda: language_model("mlp", **ADAPTIVE),
     "softmax": lambda: language_model("softmax", positions="learned"),
+    "decoder": lambda: decoder({"control": "local_mlp", "slots": 4}, "softmax"),
+    "decoder with gates": lambda: decoder(
+        {"control": "gated", "slots": 3, "rotary": False}, {"control": "sinks", "slots": 4}
+    ),
     **{
         name: lambda name=name: language_model(name, OPTIONS.get(name))
         for name in all_controls()

@@ -25,6 +25,7 @@ from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.commands.convert_transformers import layers_of
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.onnx.onnx_decoder import OnnxDecoder
 from fairseq_memattn.transformers.conversion import convert
 from fairseq_memattn.transformers.distillation import (
     AttentionTransfer,
@@ -308,6 +309,27 @@ def test_prompts_are_checked_before_the_model_is_read(more, sentence, tmp_path, 
     argv = ["generate", str(tmp_path), "--input", str(tmp_path / "text"), *more.split()]
     assert main(argv) == 1
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_export(folder, tmp_path, capsys):
+    """Of a converted folder: sources, and graphs whose greedy search is the model's."""
+    pytest.importorskip("onnxruntime")
+    path, new = tmp_path / "converted", tmp_path / "new"
+    assert main(command(folder, path, "--slots", "6", "--layers", "1")) == 0
+    argv = ["export", "--path", str(path), "--output", str(new)]
+    assert main(argv) == 1
+    assert "is in transformers' format; give --self-contained or --onnx" in capsys.readouterr().err
+    assert main([*argv, "--self-contained", "--onnx"]) == 0
+    model, ids = AutoModelForCausalLM.from_pretrained(path), tokens()
+    texts = model.generate(ids, max_new_tokens=5, do_sample=False)[:, 21:].tolist()
+    found = OnnxDecoder(new, threads=1).generate(prompt=ids.tolist(), max_new_tokens=5)
+    assert found == [text[: text.index(0)] if 0 in text else text for text in texts]
+    loaded = AutoModelForCausalLM.from_pretrained(new, trust_remote_code=True)
+    assert torch.equal(loaded(ids).logits, model(ids).logits)
+    argv = ["export", "--path", str(folder / "model"), "--output", str(tmp_path / "other")]
+    assert main([*argv, "--self-contained"]) == 1
+    assert "is for models of fairseq_memattn, not LlamaForCausalLM" in capsys.readouterr().err
 
 
 @pytest.mark.full

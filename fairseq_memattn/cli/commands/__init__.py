@@ -34,4 +34,4 @@ WITH_MODELS = """archs compress contrast convert cxmi decompress export import-t
     perplexity plot spans view""".split()
 # The commands that work without fairseq. Some need it for a model only, and ask for it then.
 WITHOUT_FAIRSEQ = """align answers average completion contrast convert-transformers decompress
-    doctor generate new perplexity plot prepare score translate""".split()
+    doctor export generate new perplexity plot prepare score translate""".split()

@@ -7,7 +7,10 @@ Then, without fairseq:
   import fairseq_memattn.transformers
   AutoModelForSeq2SeqLM.from_pretrained("FOLDER"), AutoTokenizer.from_pretrained("FOLDER")
 
-The folder appears when everything is written and checked.
+The folder appears when everything is written and checked. A causal model that is in this format
+already, such as `convert-transformers` writes, gets source files or ONNX graphs in a new folder:
+
+  memattn export --path FOLDER --output NEW --self-contained
 """
 
 import argparse
@@ -29,6 +32,7 @@ from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
 from fairseq_memattn.files import write_json
+from fairseq_memattn.host.installation import require_fairseq
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,8 +44,8 @@ LIMIT = 1e-5  # of the difference of logits in float32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = Options(parser, __doc__)
-    add("--path", "checkpoint", required=True)
-    add("--data", "folder made by fairseq-preprocess, with the dictionaries", required=True)
+    add("--path", "checkpoint, or folder of a causal model in transformers' format", required=True)
+    add("--data", "folder made by fairseq-preprocess, with the dictionaries; of a checkpoint")
     add.file("--output", "new folder to write", required=True, metavar="FOLDER")
     add.file(
         "--tokenizer",
@@ -83,6 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if Path(args.path).is_dir():
+        run_folder(args)
+        return
+    require_fairseq("the command with a checkpoint")
+    if args.data is None:
+        raise ValueError("--data is missing, which a checkpoint needs")
     check(args)
     from transformers.utils.logging import disable_progress_bar
 
@@ -129,6 +139,34 @@ def run(args: argparse.Namespace) -> None:
             compare(args, model, type(made).from_pretrained(unfinished), task)
     count = sum(weight.numel() for weight in made.parameters())
     print(f"exported {count:,} weights of a {type(made).__name__}: {args.output}")
+
+
+def run_folder(args: argparse.Namespace) -> None:
+    """Writes the folder of a causal model again, with source files or ONNX graphs."""
+    given = argparse.Namespace(**vars(args) | {"score_file": args.score_file or None})
+    names = ("data", "tokenizer", "moses", "score_file", "check", "subset")
+    refuse_unused(given, names, "is for a checkpoint, but --path is a folder")
+    if not (args.self_contained or args.onnx):
+        raise ValueError(
+            f"--path {args.path} is in transformers' format; give --self-contained or --onnx"
+        )
+    from fairseq_memattn.cli.shared.causal_models import load_causal
+    from fairseq_memattn.export.new_folder import check_new, new_folder
+    from fairseq_memattn.export.self_contained import write_sources
+    from fairseq_memattn.onnx import onnx_export
+
+    check_new(args.output)
+    model, tokenizer = load_causal(Path(args.path), "cpu")
+    if args.onnx:
+        onnx_export.check(model)
+    with new_folder(args.output) as unfinished:
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        if args.self_contained:
+            write_sources(unfinished, model, tokenizer)
+        if args.onnx:
+            onnx_export.write_onnx(model, unfinished)
+    print(f"exported a {type(model).__name__}: {args.output}")
 
 
 def write_way_back(
