@@ -1,11 +1,12 @@
 """What models with bounded memories share: their first weights, and their cache in `generate`."""
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import PreTrainedModel
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl
@@ -69,15 +70,19 @@ class OwnCache:
             if generation_config.is_assistant:
                 model_kwargs[CACHE].activate_past_recording()
 
-    def _assisted_decoding(self, *args: Any, **kwargs: Any) -> Any:
-        """transformers' search with candidates, which reads a prompt whole.
+    @wraps(GenerationMixin.prepare_inputs_for_generation)  # whose arguments `generate` looks for
+    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """transformers' hook. A search with candidates reads what the cache has not read."""
+        cache, name = kwargs.get(CACHE), "next_sequence_length"
+        is_first = kwargs.get("is_first_iteration") and kwargs.get(name) is None
+        if is_first and cache is not None and cache.records:
+            kwargs[name] = input_ids.shape[1] - cache.get_seq_length()
+        return super().prepare_inputs_for_generation(input_ids, *args, **kwargs)  # type: ignore[misc]
 
-        Raises ValueError for a cache that has read tokens, which would be read twice.
-        """
-        cache = kwargs.get(CACHE)
-        if cache is not None and cache.get_seq_length():
-            raise ValueError(
-                f"`{CACHE}` must be left out of a search with candidates (`assistant_model`, "
-                f"`prompt_lookup_num_tokens`), but has read {cache.get_seq_length()} tokens."
-            )
-        return super()._assisted_decoding(*args, **kwargs)  # type: ignore[misc]
+    def _assisted_decoding(self, *args: Any, **kwargs: Any) -> Any:
+        """transformers' search with candidates, which lets a cache record."""
+        try:
+            return super()._assisted_decoding(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            for layer in kwargs[CACHE].layers:
+                layer.record_past = False
