@@ -85,8 +85,7 @@ def by_windows(
     model: nn.Module, args: Namespace, dictionary: Dictionary, length: int, context: int
 ) -> Work:
     dataset = documents(args, dictionary, length, context)
-    symbols = (dictionary.index("word0"), dictionary.pad(), dictionary.eos())
-    ensemble = ContextEnsemble([model], *symbols, min_len=args.words)
+    ensemble = ContextEnsemble([model], dictionary.index("word0"), dictionary)
     search = generator(ensemble, args, dictionary)
     translate = ContextGenerator(search, [model], dataset, None, None, torch.device(args.device))
     before = min(context, length - 1)

@@ -68,6 +68,12 @@ def _limit_each_sentence(generate: Any, *args: Any, **options: Any) -> Any:
     return limit_each_sentence(generate, *args, **options)
 
 
+def _forbid_repeated_ngrams(block: Any, *args: Any) -> Any:
+    from fairseq_memattn.host.correctness.lengths import forbid_repeated_ngrams
+
+    return forbid_repeated_ngrams(block, *args)
+
+
 PATCHES = (
     Patch(
         "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
@@ -251,6 +257,11 @@ PATCHES = (
             _limit_each_sentence,
         )
         for generator in ("SequenceGenerator", "SequenceGeneratorWithAlignment")
+    ),
+    Patch(
+        "fairseq.ngram_repeat_block:NGramRepeatBlock._no_repeat_ngram",
+        "`--no-repeat-ngram-size` forbids n-grams at every step",
+        _forbid_repeated_ngrams,
     ),
     Patch(
         "fairseq.checkpoint_utils:_torch_persistent_save",

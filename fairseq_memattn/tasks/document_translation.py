@@ -12,6 +12,7 @@ from fairseq import utils
 from fairseq.data import Dictionary, iterators
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
@@ -290,7 +291,8 @@ class DocumentTranslationTask(TranslationTask):
                 )
         sizes = np.array([len(line) for line in src_tokens], dtype=np.int64)
         collate = WindowCollater(windows)
-        return SentenceDataset(src_tokens, None, (sizes, None), sizes, collate, name=LINES)
+        given = {"name": LINES, "constraints": constraints}
+        return SentenceDataset(src_tokens, None, (sizes, None), sizes, collate, **given)
 
     def get_batch_iterator(
         self,
@@ -337,8 +339,9 @@ class DocumentTranslationTask(TranslationTask):
         before = self.lines_read - len(dataset) if isinstance(dataset, SentenceDataset) else 0
         check_sizes(dataset, self._room(max_positions), max_tokens, before)
         if isinstance(dataset, SentenceDataset):
+            earlier = self.sessions.get(LINES)
             self.sessions[LINES] = DocumentSession.of_lines(
-                dataset.source, self._windows(), options, earlier=self.sessions.get(LINES)
+                dataset.source, self._windows(), options, earlier, dataset.constraints
             )
             batches = dataset.batch_by_size(dataset.ordered_indices(), **batching)
             shown = dataset
@@ -373,22 +376,27 @@ class DocumentTranslationTask(TranslationTask):
 
     # Generation.
 
-    def build_generator(
-        self, models: Sequence[nn.Module], args: Any, *more: Any, **options: Any
-    ) -> Any:
-        check_generation(args, self.cfg.target_context)
-        check_ensemble(models)
-        if getattr(args, "score_reference", False):
-            return super().build_generator(models, args, *more, **options)
+    def build_generator(self, models: Sequence[nn.Module], args: Any, **options: Any) -> Any:
+        check_generation(args)
+        aligns = getattr(args, "print_alignment", None)
+        ensemble: Any = models
         if self.cfg.stream:
-            if getattr(args, "retain_dropout", False):
-                raise MemAttnError(
-                    "--retain-dropout does not work with --stream, whose memories hold their writes"
-                )
-            return super().build_generator(MemoryEnsemble(models), args, *more, **options)
-        separator = self.tgt_dict.index(self.cfg.context_separator)
-        ensemble = ContextEnsemble(models, separator, self.tgt_dict, getattr(args, "min_len", 1))
-        return super().build_generator(ensemble, args, *more, **options)
+            for name in ("retain_dropout", "print_alignment"):
+                if getattr(args, name, None):
+                    raise MemAttnError(
+                        f"{flag(name)} does not work with --stream, whose memories hold the writes "
+                        "of earlier sentences"
+                    )
+            ensemble = MemoryEnsemble(models)
+        elif not getattr(args, "score_reference", False):
+            separator = self.tgt_dict.index(self.cfg.context_separator)
+            ensemble = ContextEnsemble(models, separator, self.tgt_dict, bool(aligns))
+        # Not the generator of alignments, which would take those of the context too.
+        options = {"seq_gen_cls": SequenceGenerator, **options}
+        generator = super().build_generator(ensemble, args, **options)
+        generator.prefix_size = getattr(args, "prefix_size", 0)
+        generator.print_alignment = aligns
+        return generator
 
     def inference_step(
         self,
@@ -404,8 +412,10 @@ class DocumentTranslationTask(TranslationTask):
         What fairseq has printed of earlier batches is written first.
         """
         sys.stdout.flush()
-        if prefix_tokens is not None:
-            raise MemAttnError("--prefix-size does not work with --task document_translation")
+        if prefix_tokens is not None and not generator.prefix_size:
+            raise MemAttnError(
+                "prefix_tokens must be those of the references; give build_generator prefix_size"
+            )
         if "id" in sample:
             session, ids = self.sessions[sample["split"]], sample["id"]
             return session.translate(generator, models, ids.tolist(), ids.device)
@@ -527,12 +537,3 @@ def window_tokens(cfg: Any, source: Dictionary, target: Dictionary) -> dict[str,
             raise MemAttnError(f"{flag(name)} {symbol} is not in the dictionary")
         found[name] = dictionary.index(symbol) if symbol else None
     return found
-
-
-def check_ensemble(models: Sequence[nn.Module]) -> None:
-    """Raises MemAttnError for models that do not read the same inputs."""
-    if len({bool(getattr(model, "takes_sequences", False)) for model in models}) > 1:
-        raise MemAttnError(
-            "--path must not join models that take each sentence as a sequence, such as t5mem_v4, "
-            "with models that take a window as one sequence"
-        )

@@ -8,7 +8,9 @@ from fairseq.sequence_generator import SequenceGenerator
 from full import others_in_full
 from torch.testing import assert_close
 
+from fairseq_memattn.host.correctness.lengths import with_limits
 from fairseq_memattn.tasks.inference.context_generator import ContextEnsemble
+from fairseq_memattn.tasks.inference.context_search import ContextSearch
 
 WORDS = test_gmat.WORDBOOK
 HYBRID = {"abc_causal_layers": "mlp:4,softmax,mlp:4"}
@@ -26,8 +28,7 @@ class TokenByToken(ContextEnsemble):
     """The models compute each step of the prefix."""
 
     def forward_encoder(self, net_input):
-        given, *outs = super().forward_encoder(net_input)
-        return [given | {"common": [0]}, *outs]
+        return super().forward_encoder(net_input | {"common": 0})
 
 
 @torch.no_grad()
@@ -40,14 +41,16 @@ def test_a_prefix_in_one_call(case, beam):
     model = build(arch, **options).eval()
     source = test_gmat.rows(9, 5, 7, left=True)
     inputs = {"src_tokens": source, "src_lengths": torch.tensor([9, 5, 7])}
-    inputs["prefixes"] = test_gmat.rows(3, 5, 4, seed=1)
-    inputs["prefixes"][inputs["prefixes"].eq(test_gmat.EOS)] = 7
+    inputs["common"] = 3
+    prefixes = test_gmat.rows(3, 5, 4, seed=1)
+    prefixes[prefixes.eq(test_gmat.EOS)] = 7
     found = []
     for ensemble in (ContextEnsemble, TokenByToken):
-        search = SequenceGenerator(
-            ensemble([model], None, WORDS, min_len=2), WORDS, beam_size=beam, max_len_b=14
-        )
-        found.append(search.generate([model], {"net_input": {**inputs}}))
+        generator = SequenceGenerator(ensemble([model], None, WORDS), WORDS, beam_size=beam)
+        search = ContextSearch(generator, prefixes)
+        limited = with_limits(generator, torch.tensor([14, 14, 14]), search)
+        limited.search.require(search.lengths + 2, search.lengths)
+        found.append(limited.generate([model], {"net_input": {**inputs}}))
     for actual, expected in zip(*found, strict=True):
         for hypothesis, other in zip(actual, expected, strict=True):
             assert hypothesis["tokens"].equal(other["tokens"])

@@ -29,10 +29,7 @@ from harness import (
 )
 from loaded_model import Loaded
 
-from fairseq_memattn.errors import MemAttnError, flag
 from fairseq_memattn.tasks import validation
-from fairseq_memattn.tasks.document_translation import check_ensemble
-from fairseq_memattn.tasks.inference.context_generator import check_generation
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
 LONGER = 2  # a translation has at most so many words more than its source
@@ -272,7 +269,6 @@ def test_a_sentence_is_printed_before_the_next_is_translated(loaded):
             "--stream --source-context 0 --target-context 0 --loss-on last",
             "--loss-on last does not work with --stream",
         ),
-        full("--no-repeat-ngram-size 3", "--no-repeat-ngram-size would count the target context"),
         full("--best-checkpoint-metric chrf", "--best-checkpoint-metric chrf needs --eval-bleu"),
         full("--eval-bleu --eval-bleu-tokenizer x", "--eval-bleu-tokenizer must be one of none, z"),
         full(
@@ -290,15 +286,6 @@ def test_bad_flags_end_in_one_sentence(flags, message, document_model):
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_models_with_different_inputs_are_no_ensemble():
-    sequences, windows = torch.nn.Identity(), torch.nn.Identity()
-    sequences.takes_sequences = True
-    for models in ([sequences, sequences], [windows]):
-        check_ensemble(models)
-    with pytest.raises(MemAttnError, match="--path must not join models that take each sentence"):
-        check_ensemble([sequences, windows])
 
 
 def test_another_task_than_in_training_ends_in_one_sentence(document_model):
@@ -359,9 +346,3 @@ def test_a_second_part_of_the_training_set_is_not_left_out_in_silence(document_d
         shutil.copy(path, folder / path.name.replace("train", "train1"))
     done = attempt("fairseq-train", folder, *TRANSLATOR, *WINDOWS, "--save-dir", tmp_path)
     assert "has train and train1, but" in done.stderr.splitlines()[-1]
-
-
-def test_a_search_that_does_not_work():
-    for name, value in (("lm_path", "lm.pt"), ("constraints", "ordered"), ("prefix_size", 2)):
-        with pytest.raises(MemAttnError, match=f"{flag(name)} does not work with --task document"):
-            check_generation(Namespace(**{name: value}), 0)

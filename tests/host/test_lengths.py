@@ -85,7 +85,7 @@ def test_beam_search(name, left, beam, models, sources):
         {"min_len": 3},
         {"lenpen": 0.5, "unkpen": 1.0, "temperature": 2.0},
         {"no_repeat_ngram_size": 2},
-        {"diverse_beam_groups": 2},
+        {"diverse_beam_groups": 4},
         {"match_source_len": True},
         {"prefix_allowed_tokens_fn": lambda row, tokens: [EOS, *range(4, 12)]},
     ],
@@ -93,6 +93,30 @@ def test_beam_search(name, left, beam, models, sources):
 )
 def test_searches(options, models, sources):
     assert_alone_as_together(models["abc"], sources, **options)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_ngram_is_repeated(size, models, sources):
+    limit = {"max_len_a": 0, "max_len_b": 9, "min_len": 7}
+    free, forbidden = (
+        generator_of(models["transformer"], no_repeat_ngram_size=n, **limit).generate(
+            models["transformer"], batch_of(sources)
+        )
+        for n in (0, size)
+    )
+
+    def repeats(found):
+        for words in (one["tokens"].tolist()[:-1] for each in found for one in each):
+            ngrams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
+            yield len(ngrams) - len(set(ngrams))
+
+    assert sum(repeats(free)) > 0 == sum(repeats(forbidden))
+
+
+def test_diverse_beams_of_several_hypotheses(models, sources):
+    generator = generator_of(models["abc"], diverse_beam_groups=2)
+    with pytest.raises(MemAttnError, match="--diverse-beam-groups must be --beam 4, but is 2"):
+        generator.generate(models["abc"], batch_of(sources))
 
 
 def test_alignments(models, sources):

@@ -1,7 +1,8 @@
 """The tensors of a batch of windows of sentences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from fairseq.data.data_utils import collate_tokens
@@ -22,6 +23,7 @@ class WindowOptions:
     loss_on_window: whether the loss includes the target's context, or the current sentence only
     last_of_documents: whether the loss is that of the last window of each document alone
     as_sequences: whether the model takes the sentences of a source as separate sequences
+    mixed: whether some models of an ensemble do, and others take windows
     sample_context: whether each epoch draws the number of previous sentences at random
     seed: of these random numbers
     source_token, target_token: indices of a symbol before each window, which max_source and
@@ -40,6 +42,7 @@ class WindowOptions:
     loss_on_window: bool = True
     last_of_documents: bool = False
     as_sequences: bool = False
+    mixed: bool = False
     sample_context: bool = False
     seed: int = 1
     source_token: int | None = None
@@ -68,13 +71,20 @@ class WindowCollater:
 
     def sources(
         self, windows: Sequence[Sequence[Tensor]], target_context: Sequence[int]
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Any]:
         """The encoder's arguments for B windows, see `DocumentDataset.collater`.
 
         target_context: the number of target sentences before the current one in each window, an
             argument of models that take sequences
+
+        With `mixed` they are those of models that take windows, beside `sequences`, which has
+        those of the others: see `own_inputs`.
         """
         options = self.options
+        if options.mixed:
+            kinds = (replace(options, mixed=False, as_sequences=kind) for kind in (False, True))
+            plain, several = (WindowCollater(k).sources(windows, target_context) for k in kinds)
+            return {**plain, "sequences": several}
         if not options.as_sequences:
             start = options.source_start()
             rows = [joined(window, options.source_separator) for window in windows]
@@ -123,3 +133,21 @@ class WindowCollater:
     def pad(self, rows: Sequence[Tensor], left: bool) -> Tensor:
         """B rows as one tensor (B, T), where T is the length of the longest row."""
         return collate_tokens([row.long() for row in rows], self.options.pad, left_pad=left)
+
+
+def takes_sequences(model: Any) -> bool:
+    """Whether a model, or a class of models, takes the sentences of a source one by one."""
+    return bool(getattr(model, "takes_sequences", False))
+
+
+def for_models(options: WindowOptions, models: Sequence[Any]) -> WindowOptions:
+    """The options with which all models of an ensemble get their inputs."""
+    kinds = {takes_sequences(model) for model in models}
+    return replace(options, mixed=len(kinds) > 1, as_sequences=any(kinds))
+
+
+def own_inputs(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """A model's inputs among those of an ensemble."""
+    own = dict(inputs)
+    sequences = own.pop("sequences", {})
+    return own | sequences if takes_sequences(model) else own

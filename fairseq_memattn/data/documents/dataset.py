@@ -175,6 +175,7 @@ class SentenceDataset(FairseqDataset):
     sizes: (N,) tokens of each source sentence, and of each target sentence or None
     windows: (N,) tokens of each sentence's window, which count for the size of a batch
     name: name of the split, a part of every batch
+    constraints: (N, C), words that each translation must have, as fairseq packs them
     """
 
     def __init__(
@@ -186,8 +187,9 @@ class SentenceDataset(FairseqDataset):
         collate: WindowCollater,
         *,
         name: str = "",
+        constraints: Tensor | None = None,
     ) -> None:
-        self.source, self.target = source, target
+        self.source, self.target, self.constraints = source, target, constraints
         self.source_sizes, self.target_sizes = sizes
         self.windows, self.collate, self.name = windows, collate, name
 
@@ -223,14 +225,16 @@ class SentenceDataset(FairseqDataset):
         target = None
         if self.target is not None:
             target = self.collate.pad([sample["target"] for sample in samples], left=False)
-        return {
-            "id": torch.tensor([sample["id"] for sample in samples]),
+        ids = torch.tensor([sample["id"] for sample in samples])
+        batch = {
+            "id": ids,
             "nsentences": len(samples),
             "ntokens": int(source["src_lengths"].sum()),
             "split": self.name,
             "net_input": source,
             "target": target,
         }
+        return batch if self.constraints is None else batch | {"constraints": self.constraints[ids]}
 
     def num_tokens(self, index: int) -> int:
         return int(self.windows[index])

@@ -30,10 +30,27 @@ def limit_each_sentence(
     limits = own_limits(self, sample)
     limited = with_limits(self, limits)
     if options.get("prefix_tokens") is not None:
-        prefixes = _cut(options["prefix_tokens"], limits, self.pad)
+        prefixes = cut_prefixes(options["prefix_tokens"], limits, self.pad)
         options["prefix_tokens"] = prefixes
         limited.search.require(self.min_len, prefixes.ne(self.pad).sum(dim=1).cpu())
     return generate(limited, models, sample, **options)
+
+
+def forbid_repeated_ngrams(
+    _: Callable[..., Tensor], self: Any, tokens: Tensor, lprobs: Tensor, *args: Any
+) -> Tensor:
+    """In place of `_no_repeat_ngram`, which is called with the number of the step as last of args.
+
+    It gets tokens (rows, T), a buffer for the longest translation after eos. fairseq takes the
+    buffer's padding for the last tokens, and so forbids no n-gram before the last steps.
+    """
+    size = self.no_repeat_ngram_size - 1
+    for row, words in enumerate(tokens[:, 1 : args[-1] + 1].tolist()):
+        last = words[len(words) - size :]
+        again = range(len(words) - size)
+        if repeated := [words[i + size] for i in again if words[i : i + size] == last]:
+            lprobs[row, repeated] = -math.inf
+    return lprobs
 
 
 def own_limits(generator: SequenceGenerator, sample: Mapping[str, Any]) -> Tensor:
@@ -82,13 +99,23 @@ def source_lengths(net_input: Mapping[str, Tensor], pad: int) -> Tensor:
     return (~padding).sum(dim=1)
 
 
-def with_limits(generator: SequenceGenerator, limits: Tensor) -> SequenceGenerator:
+def with_limits(
+    generator: SequenceGenerator, limits: Tensor, strategy: Search | None = None
+) -> SequenceGenerator:
     """A copy of a generator for one batch, whose sentences have at most `limits` (B,) tokens.
+
+    strategy: in place of the generator's own
 
     As in fairseq, eos is the only token that can follow the last one, and a sentence is finished
     then even if fewer hypotheses than `beam_size` have ended.
+
+    Raises MemAttnError for diverse beams with several hypotheses a group: fairseq goes on with
+    those that have ended.
     """
-    search = LimitedSearch(generator.search, limits.cpu(), generator.eos)
+    groups, beam = getattr(generator.search, "num_groups", None), generator.beam_size
+    if groups not in (None, beam):
+        raise MemAttnError(f"--diverse-beam-groups must be --beam {beam}, but is {groups}")
+    search = LimitedSearch(strategy or generator.search, limits.cpu(), generator.eos)
     limited = copy.copy(generator)
     limited._modules = generator._modules | {"search": search}
     limited.max_len_a, limited.max_len_b = 0, int(limits.max())
@@ -113,20 +140,20 @@ class LimitedSearch(nn.Module):
         self.supports_constraints = search.supports_constraints
         self.stop_on_max_len = search.stop_on_max_len
         self.rows = torch.arange(len(limits))
-        self.least, self.prefixes = 0, torch.zeros_like(limits)
+        self.least, self.prefixes = torch.zeros_like(limits), torch.zeros_like(limits)
 
-    def require(self, least: int, prefixes: Tensor) -> None:
+    def require(self, least: int | Tensor, prefixes: Tensor) -> None:
         """At least `least` tokens, those of the prefix included, which may end earlier itself.
 
-        prefixes: (B,), the lengths of the prefixes, on the CPU
+        least: of all sentences, or (B,); prefixes: (B,), the lengths of the prefixes, on the CPU
         """
-        self.least, self.prefixes = least, prefixes
+        self.least, self.prefixes = torch.as_tensor(least).expand_as(prefixes), prefixes
 
     def prune_sentences(self, kept: Tensor) -> None:
         self.search.prune_sentences(kept)
         kept = kept.cpu()
         self.limits, self.rows = self.limits[kept], self.rows[kept]
-        self.prefixes = self.prefixes[kept]
+        self.least, self.prefixes = self.least[kept], self.prefixes[kept]
 
     def step(
         self, step: int, log_probs: Tensor, scores: Tensor, tokens: Tensor, ids: Tensor
@@ -137,8 +164,9 @@ class LimitedSearch(nn.Module):
 
         log_probs: (B, K, V) for K hypotheses of each sentence; changed in place
         """
-        if step < self.least:
-            log_probs[self.prefixes <= step, :, self.eos] = -math.inf
+        short = (self.prefixes <= step) & (step < self.least)
+        if short.any():
+            log_probs[short, :, self.eos] = -math.inf
         full = self.limits <= step
         if full.any():
             log_probs[full, :, : self.eos] = -math.inf
@@ -169,7 +197,7 @@ class LimitedSearch(nn.Module):
         return finalized == beam_size or step >= int(self.limits[row])
 
 
-def _cut(prefixes: Tensor, limits: Tensor, pad: int) -> Tensor:
+def cut_prefixes(prefixes: Tensor, limits: Tensor, pad: int) -> Tensor:
     """Prefixes (B, P) with padding after each sentence's limit, where only eos can follow."""
     places = torch.arange(prefixes.shape[1], device=prefixes.device)
     return prefixes.masked_fill(places >= limits.to(prefixes.device).unsqueeze(1), pad)

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import or_
 from typing import Any
 
 import torch
@@ -13,49 +15,51 @@ from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.carried import DocumentMemory
 from fairseq_memattn.data.documents.batches import similar_batches
+from fairseq_memattn.data.documents.collation import WindowCollater, for_models, own_inputs
 from fairseq_memattn.data.documents.dataset import DocumentDataset
 from fairseq_memattn.documents.decoder import Hypotheses
 from fairseq_memattn.documents.windows import context_room, target_prefix
 from fairseq_memattn.errors import MemAttnError, flag
-from fairseq_memattn.host.correctness.lengths import with_limits
+from fairseq_memattn.host.correctness.lengths import cut_prefixes, with_limits
+from fairseq_memattn.tasks.inference.context_search import ContextSearch
 
 EncoderOuts = list[dict[str, Any]]
-REFUSED = (
-    *("print_alignment", "replace_unk", "constraints", "match_source_len", "prefix_size"),
-    "lm_path",
-)
+REFUSED = ("replace_unk", "match_source_len", "lm_path")
+ALIGNMENTS = {"hard": utils.extract_hard_alignment, "soft": utils.extract_soft_alignment}
 
 
 class ContextEnsemble(EnsembleModel):
-    """An ensemble whose hypotheses begin with a given prefix, which does not change their score.
+    """An ensemble whose hypotheses begin with their target context, and have no separator after it.
 
-    The tokens of the prefix have probability 1, so beam search searches and scores only the tokens
-    after it. After the prefix, a hypothesis has at least `min_len` tokens and no separator. The
-    prefix belongs to a row and not to the batch, so the translation of a sentence does not depend
-    on the other sentences of its batch. The models read what all rows have of it once a sentence
-    and in one call, or token by token where a decoder has no `read_on`.
+    The models read what all rows have of it once a sentence and in one call, or token by token
+    where a decoder has no `read_on`.
 
     separator: index of the symbol between two sentences; None for models without one
     dictionary: fairseq's, of the target
+    with_attention: whether to return the weights of the source tokens, for alignments
 
-    Besides the models' inputs, `net_input` has `prefixes` (B, P), padded on the right. They become
-    the first of the encoder's outputs, so beam search repeats, reorders and removes them together
-    with their rows.
+    Besides the models' inputs, `net_input` has `common`, the number of tokens that all rows have of
+    their context. A model gets its own inputs among those of the ensemble (`own_inputs`).
     """
 
     def __init__(
-        self, models: Sequence[nn.Module], separator: int | None, dictionary: Any, min_len: int
+        self,
+        models: Sequence[nn.Module],
+        separator: int | None,
+        dictionary: Any,
+        with_attention: bool = False,
     ) -> None:
         super().__init__(models)
-        self.separator, self.min_len, self.symbols = separator, min_len, len(dictionary)
-        self.pad, self.eos = dictionary.pad(), dictionary.eos()
+        self.separator, self.symbols = separator, len(dictionary)
+        self.with_attention = with_attention
 
-    def forward_encoder(self, net_input: dict[str, Tensor]) -> EncoderOuts:
+    def forward_encoder(self, net_input: dict[str, Any]) -> EncoderOuts:
         inputs = dict(net_input)
-        prefixes = inputs.pop("prefixes")
-        common = int(prefixes.ne(self.pad).sum(dim=1).min())
-        given = {"prefixes": [prefixes], "common": [common], "sentences": [len(prefixes)]}
-        return [given, *super().forward_encoder(inputs)]
+        given = {"common": inputs.pop("common"), "sentences": len(inputs["src_tokens"])}
+        outs = [
+            model.encoder.forward_torchscript(own_inputs(model, inputs)) for model in self.models
+        ]
+        return [given, *outs]
 
     def forward_decoder(
         self,
@@ -65,15 +69,18 @@ class ContextEnsemble(EnsembleModel):
         temperature: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
         given, *outs = encoder_outs
-        (prefixes,), (common,), step = given["prefixes"], given["common"], tokens.shape[1] - 1
+        common, step = given["common"], tokens.shape[1] - 1
         if step < common and self.has_incremental_states():
-            log_probs = torch.zeros(len(tokens), self.symbols, device=tokens.device)
-        else:
-            if step == common > 0 and self.has_incremental_states():
-                beam = len(tokens) // given["sentences"][0]
-                self._read(tokens[::beam, :-1], outs, incremental_states, beam)
-            log_probs, _ = super().forward_decoder(tokens, outs, incremental_states, temperature)
-        return self._restrict(log_probs, step, prefixes), None
+            return torch.zeros(len(tokens), self.symbols, device=tokens.device), None
+        if step == common > 0 and self.has_incremental_states():
+            beam = len(tokens) // given["sentences"]
+            self._read(tokens[::beam, :-1], outs, incremental_states, beam)
+        log_probs, attention = super().forward_decoder(
+            tokens, outs, incremental_states, temperature
+        )
+        if self.separator is not None:
+            log_probs[:, self.separator] = -math.inf
+        return log_probs, attention if self.with_attention else None
 
     def _read(
         self, tokens: Tensor, outs: EncoderOuts, states: list[dict[str, Any]], beam: int
@@ -96,22 +103,9 @@ class ContextEnsemble(EnsembleModel):
             if hasattr(model, "set_beam_size"):
                 model.set_beam_size(beam)
 
-    def _restrict(self, log_probs: Tensor, step: int, prefixes: Tensor) -> Tensor:
-        """Changes in place log_probs (rows, V) of the token at position `step`; returns them."""
-        after_prefix = step - prefixes.ne(self.pad).sum(dim=1)
-        if self.separator is not None:
-            log_probs[:, self.separator] = -math.inf
-        log_probs[after_prefix < self.min_len, self.eos] = -math.inf
-        forced = after_prefix < 0
-        if forced.any():
-            log_probs[forced] = -math.inf
-            log_probs[forced, prefixes[forced, step]] = 0.0
-        return log_probs
-
     def reorder_encoder_out(self, encoder_outs: EncoderOuts, new_order: Tensor) -> EncoderOuts:
         given, *outs = encoder_outs
-        moved = {**given, "prefixes": [given["prefixes"][0].index_select(0, new_order)]}
-        return [moved, *super().reorder_encoder_out(outs, new_order)]
+        return [given, *super().reorder_encoder_out(outs, new_order)]
 
 
 class SentenceGenerator:
@@ -120,6 +114,10 @@ class SentenceGenerator:
     generator: fairseq's generator over an ensemble, or its scorer of references
     max_tokens, max_sentences: limits of a batch, as fairseq counts them; None is no limit
     references: use the references as target context instead of the translations
+    constraints: (N, C), words that each translation must have, as fairseq packs them
+
+    The generator can have two attributes: `prefix_size`, the number of tokens of its reference with
+    which each translation begins, and `print_alignment`, a key of ALIGNMENTS.
     """
 
     def __init__(
@@ -132,10 +130,48 @@ class SentenceGenerator:
         device: torch.device,
         *,
         references: bool = False,
+        constraints: Tensor | None = None,
     ) -> None:
         self.generator, self.models, self.dataset = generator, models, dataset
+        self.collate = WindowCollater(for_models(dataset.options, models))
+        self.constraints = constraints
+        self.prefix_size: int = getattr(generator, "prefix_size", 0)
+        self.alignment: str | None = getattr(generator, "print_alignment", None)
+        if self.prefix_size and dataset.target is None:
+            raise MemAttnError("--prefix-size needs references, which this input does not have")
         self.limits = max_tokens, max_sentences
         self.device, self.references = device, references
+
+    def _given(self, sentences: list[int], contexts: Sequence[Tensor]) -> dict[str, Tensor]:
+        """What the search is given of each sentence: its first tokens, and constraints.
+
+        contexts: the tokens before those of the sentences
+        """
+        given = {}
+        if self.prefix_size:
+            begins = [self.dataset.reference(i)[: self.prefix_size] for i in sentences]
+            rows = [torch.cat(pair) for pair in zip(contexts, begins, strict=True)]
+            given["prefix_tokens"] = self.collate.pad(rows, left=False)
+        if self.constraints is not None:
+            given["constraints"] = self.constraints[sentences].to(self.device)
+        return self._moved(given)
+
+    def _alignment(self, weights: Tensor | None, tokens: Tensor, sentence: int) -> Any:
+        """The alignment of the target tokens (T,) with those of the source sentence alone.
+
+        weights: (S, T), of the tokens of the window
+        """
+        if weights is None or not weights.numel():
+            raise MemAttnError("--print-alignment needs a model that returns its attention weights")
+        options, source = self.dataset.options, self.dataset.source[sentence].long()
+        end = len(weights)
+        if not options.left_pad_source:
+            first = sentence - int(self.dataset.source_counts[sentence])
+            end = int(self.dataset.source_sizes[first : sentence + 1].sum())
+            end += len(options.source_start())
+        own = weights[end - len(source) : end].transpose(0, 1).cpu()
+        extract = ALIGNMENTS[str(self.alignment)]
+        return extract(own, source, tokens.cpu(), options.pad, options.eos)
 
     def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
         return utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
@@ -169,18 +205,25 @@ class ContextGenerator(SentenceGenerator):
         return [found[sentence] for sentence in sentences]
 
     def _search(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
-        generator, dataset = self.generator, self.dataset
-        inputs = self._sources(sentences, prefixes)
-        inputs["prefixes"] = dataset.collate.pad(prefixes, left=False)
+        generator, options = self.generator, self.dataset.options
+        inputs = self._sources(sentences, prefixes) | {"common": min(map(len, prefixes))}
         batch = self._moved({"id": torch.tensor(sentences), "net_input": inputs})
+        contexts = self._moved({"": self.collate.pad(prefixes, left=False)})[""]
+        search = ContextSearch(generator, contexts)
         # The largest numbers of tokens of prefixes and translations
-        most = self._max_window() + len(dataset.options.target_start())
+        most = self._max_window() + len(options.target_start())
         pairs = zip(sentences, prefixes, strict=True)
         limits = torch.tensor([min(len(p) + self._max_length(s), most) for s, p in pairs])
-        found = with_limits(generator, limits).generate(self.models, batch)
+        limited = with_limits(generator, limits, search)
+        limited.repeat_ngram_blocker = None  # `ContextSearch` has it
+        given, begun = self._given(sentences, prefixes), search.lengths
+        if "prefix_tokens" in given:
+            given["prefix_tokens"] = cut_prefixes(given["prefix_tokens"], limits, options.pad)
+            begun = given["prefix_tokens"].ne(options.pad).sum(dim=1).cpu()
+        limited.search.require(search.lengths + generator.min_len, begun)
+        found = limited.generate(self.models, batch, **given)
         return [
-            self._without_prefix(hypotheses, len(prefix))
-            for hypotheses, prefix in zip(found, prefixes, strict=True)
+            self._without_prefix(*each) for each in zip(found, sentences, prefixes, strict=True)
         ]
 
     def _score(self, sentences: list[int], prefixes: list[Tensor]) -> list[Hypotheses]:
@@ -192,22 +235,23 @@ class ContextGenerator(SentenceGenerator):
             torch.cat([prefix[start:], dataset.reference(sentence)])
             for sentence, prefix in zip(sentences, prefixes, strict=True)
         ]
-        targets, inputs = dataset.collate.targets([[row] for row in rows], loss_on_window=True)
+        targets, inputs = self.collate.targets([[row] for row in rows], loss_on_window=True)
         batch = {"net_input": {**sources, "prev_output_tokens": inputs}, "target": targets}
-        found = self.generator.generate(self.models, self._moved(batch))
+        aligns = bool(self.alignment)
+        models = [_Bound(model, partial(own_inputs, model), aligns) for model in self.models]
+        found = self.generator.generate(models, self._moved(batch))
         return [
-            [_after(hypothesis, len(prefix), torch.mean) for hypothesis in hypotheses]
-            for hypotheses, prefix in zip(found, prefixes, strict=True)
+            self._without_prefix(*each) for each in zip(found, sentences, prefixes, strict=True)
         ]
 
-    def _sources(self, sentences: list[int], prefixes: list[Tensor]) -> dict[str, Tensor]:
+    def _sources(self, sentences: list[int], prefixes: list[Tensor]) -> dict[str, Any]:
         dataset = self.dataset
         windows = [
             dataset.sentences(dataset.source, sentence, int(dataset.source_counts[sentence]))
             for sentence in sentences
         ]
         separator = dataset.options.target_separator
-        return dataset.collate.sources(windows, [int(p.eq(separator).sum()) for p in prefixes])
+        return self.collate.sources(windows, [int(p.eq(separator).sum()) for p in prefixes])
 
     def _reference(self, sentence: int) -> list[Tensor]:
         dataset = self.dataset
@@ -246,12 +290,33 @@ class ContextGenerator(SentenceGenerator):
         current = len(self.dataset.source[sentence])
         return max(self.dataset.num_tokens(sentence), len(prefix) + current)
 
-    def _without_prefix(self, hypotheses: Hypotheses, prefix: int) -> Hypotheses:
-        alone = [_after(hypothesis, prefix, self._score_of) for hypothesis in hypotheses]
+    def _without_prefix(self, hypotheses: Hypotheses, sentence: int, prefix: Tensor) -> Hypotheses:
+        alone = []
+        for hypothesis in hypotheses:
+            own, weights = self._after(hypothesis, len(prefix)), hypothesis["attention"]
+            if self.alignment:
+                if isinstance(self.generator, SequenceScorer) and weights is not None:
+                    weights = weights.transpose(0, 1)
+                weights = None if weights is None else weights[..., len(prefix) :]
+                own["alignment"] = self._alignment(weights, own["tokens"], sentence)
+            alone.append(own)
         return sorted(alone, key=lambda hypothesis: -float(hypothesis["score"]))
 
+    def _after(self, hypothesis: dict[str, Any], prefix: int) -> dict[str, Any]:
+        """The part of a hypothesis after its prefix."""
+        scores = hypothesis["positional_scores"][prefix:]
+        return {
+            **hypothesis,
+            "tokens": hypothesis["tokens"][prefix:],
+            "positional_scores": scores,
+            "score": self._score_of(scores),
+            "attention": torch.empty(0),
+        }
+
     def _score_of(self, scores: Tensor) -> Tensor:
-        """The score of a hypothesis in fairseq's beam search. scores: (T,) log-probabilities."""
+        """The score of a hypothesis in fairseq's search. scores: (T,) log-probabilities."""
+        if isinstance(self.generator, SequenceScorer):
+            return scores.mean()
         if not self.generator.normalize_scores:
             return scores.sum()
         return scores.sum() / len(scores) ** self.generator.len_penalty
@@ -268,34 +333,11 @@ def empty_hypothesis(eos: int) -> dict[str, Any]:
     }
 
 
-def _after(
-    hypothesis: dict[str, Any], prefix: int, score: Callable[[Tensor], Tensor]
-) -> dict[str, Any]:
-    """The part of a hypothesis after its prefix. score: from the positional scores of this part"""
-    scores = hypothesis["positional_scores"][prefix:]
-    return {
-        **hypothesis,
-        "tokens": hypothesis["tokens"][prefix:],
-        "positional_scores": scores,
-        "score": score(scores),
-        "attention": torch.empty(0),
-    }
-
-
-def check_generation(args: Any, target_context: int) -> None:
-    """Raises MemAttnError for options of generation that do not work with the task.
-
-    target_context: --target-context
-    """
+def check_generation(args: Any) -> None:
+    """Raises MemAttnError for options of generation that do not work with the task."""
     for name in REFUSED:
         if getattr(args, name, None):
             raise MemAttnError(f"{flag(name)} does not work with --task document_translation")
-    if getattr(args, "diverse_beam_groups", 0) > 1:
-        raise MemAttnError("--diverse-beam-groups does not work with --task document_translation")
-    if getattr(args, "no_repeat_ngram_size", 0) and target_context:
-        raise MemAttnError(
-            "--no-repeat-ngram-size would count the target context too; use --target-context 0"
-        )
 
 
 # The memories of open documents by their number, one for each model.
@@ -336,16 +378,26 @@ class MemoryEnsemble(EnsembleModel):
         return [moved, *super().reorder_encoder_out(outs, new_order)]
 
 
-class _Begun(nn.Module):
-    """A model that begins with a given memory, in the form that fairseq's scorer calls."""
+class _Bound(nn.Module):
+    """A model that reads inputs of its own, in the form that fairseq's scorer calls.
 
-    def __init__(self, model: Any, memory: DocumentMemory) -> None:
+    with_attention: return the weights of the source tokens, which the scorer adds up, so that all
+        models must have them
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        read: Callable[[dict[str, Any]], dict[str, Any]],
+        with_attention: bool = False,
+    ) -> None:
         super().__init__()
-        self.model, self.memory = model, memory
+        self.model, self.read, self.with_attention = model, read, with_attention
         self.get_normalized_probs: Callable[..., Tensor] = model.get_normalized_probs
 
     def forward(self, **inputs: Any) -> Any:
-        return self.model(**inputs, sentences=1, memory=self.memory)
+        output = self.model(**self.read(inputs))
+        return output if self.with_attention else (output[0], None)
 
 
 class MemoryGenerator(SentenceGenerator):
@@ -392,7 +444,8 @@ class MemoryGenerator(SentenceGenerator):
             hypotheses = self._score(sentences, inputs, memories)
         else:
             sample = {"id": torch.tensor(sentences), "net_input": inputs | {"memories": memories}}
-            hypotheses = self.generator.generate(self.models, sample)
+            given = self._given(sentences, [torch.empty(0, dtype=torch.long)] * len(sentences))
+            hypotheses = self.generator.generate(self.models, sample, **given)
         read = [best[0]["tokens"] for best in hypotheses]
         if self.references:
             read = [dataset.reference(sentence) for sentence in sentences]
@@ -414,7 +467,10 @@ class MemoryGenerator(SentenceGenerator):
     ) -> list[Hypotheses]:
         """Scores the references with teacher forcing (--score-reference)."""
         targets, shifted = self._targets([self.dataset.reference(i) for i in sentences])
-        models = [_Begun(*pair) for pair in zip(self.models, memories, strict=True)]
+        models = [
+            _Bound(model, partial(or_, {"sentences": 1, "memory": memory}))
+            for model, memory in zip(self.models, memories, strict=True)
+        ]
         batch = {"net_input": inputs | {"prev_output_tokens": shifted}, "target": targets}
         found: list[Hypotheses] = self.generator.generate(models, batch)
         return found

@@ -62,6 +62,7 @@ class DocumentSession:
     dataset: the sentences of the conversation, followed by the sentences to translate
     order: the documents to translate, ascending
     conversation: the last sentences of the current document, which are translated already
+    constraints: as in `SentenceGenerator`
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class DocumentSession:
         order: range,
         options: SessionOptions,
         conversation: Conversation | None = None,
+        constraints: Tensor | None = None,
     ) -> None:
         self.dataset, self.order, self.options = dataset, order, options
+        self.constraints = constraints
         self.is_open = conversation is not None
         self.conversation = conversation or Conversation(keep=0)
         self.known = dict(enumerate(self.conversation.translations))
@@ -87,19 +90,24 @@ class DocumentSession:
         windows: WindowOptions,
         options: SessionOptions,
         earlier: "DocumentSession | None" = None,
+        constraints: Tensor | None = None,
     ) -> "DocumentSession":
         """A session for a buffer of lines. An empty line ends a document.
 
         lines: sentences that end with eos
         earlier: the session of the previous buffer, whose last document continues
+        constraints: (N, C), words that the translation of each line must have
         """
         keep = max(windows.source_context, windows.target_context)
         conversation = earlier.conversation if earlier else Conversation(keep)
+        if constraints is not None:
+            none = constraints.new_zeros(len(conversation.sources), constraints.shape[1])
+            constraints = torch.cat([none, constraints])
         lines = [*conversation.sources, *lines]
         sizes = np.array([len(line) for line in lines], dtype=np.int64)
         documents = documents_of_lines(lines)
         dataset = DocumentDataset(lines, None, (sizes, None), documents, windows)
-        return cls(dataset, range(len(dataset.documents)), options, conversation)
+        return cls(dataset, range(len(dataset.documents)), options, conversation, constraints)
 
     def _begin(self) -> None:
         self.position = self.first
@@ -166,10 +174,11 @@ class DocumentSession:
                 "does not have"
             )
         limits = (options.max_tokens, options.max_sentences, device)
+        given: dict[str, Any] = {"references": references, "constraints": self.constraints}
         if not options.stream:
-            return ContextGenerator(generator, models, dataset, *limits, references=references)
+            return ContextGenerator(generator, models, dataset, *limits, **given)
         translate = MemoryGenerator(
-            *(generator, models, dataset, *limits), memories=self.memories, references=references
+            *(generator, models, dataset, *limits), memories=self.memories, **given
         )
 
         def translate_and_close(
@@ -239,7 +248,7 @@ class ContextTranslator:
         self.cropped = 0
         for model in models:
             model.to(self.device).eval()
-        ensemble = ContextEnsemble(models, separator, dictionary, min_len=1)
+        ensemble = ContextEnsemble(models, separator, dictionary)
         if stream:
             ensemble = MemoryEnsemble(models)
         self.generator = SequenceGenerator(ensemble, dictionary, **search)
