@@ -21,7 +21,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 BIASES = ("attention_bias", "mlp_bias")
 # Those of the other types depend on the length of the text.
-FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
+FIXED_ROTARY = ("default", "linear", "llama3", "yarn", "proportional")
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 

@@ -44,6 +44,7 @@ SCALED = {
     **{"high_freq_factor": 4.0, "original_max_position_embeddings": 16},
 }
 YARN = SCALED | {"rope_type": "yarn"}
+HALF = {"partial_rotary_factor": 0.5}
 TEACHERS = {
     "llama": LlamaConfig(**SIZES),
     "smollm2": LlamaConfig(**SIZES, tie_word_embeddings=True, rms_norm_eps=1e-5),
@@ -60,6 +61,9 @@ TEACHERS = {
     "mistral": MistralConfig(**SIZES, sliding_window=5),
     "yarn": LlamaConfig(**SIZES, rope_parameters=YARN),
     "linear": LlamaConfig(**SIZES, rope_parameters=SCALED | {"rope_type": "linear"}),
+    "proportional": LlamaConfig(
+        **SIZES, rope_parameters=HALF | {"rope_type": "proportional", "rope_theta": 500.0}
+    ),
 }
 
 

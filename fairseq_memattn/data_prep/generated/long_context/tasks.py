@@ -21,7 +21,8 @@ def dataset(
 
     lengths: of prompts, in tokens of the model's tokenizer; examples_of_length: for each of them
     text: a file of UTF-8 text, in the place of built-in sentences
-    model: `tokenizer`, a folder or a tokenizer, or else the folder `pretrained`
+    model: `tokenizer`, a folder or a tokenizer, or else the folder `pretrained`, with
+        `trust_remote_code` or `gguf_file`
 
     Raises ValueError for a length without room for the facts, and for a text without sentences.
     """
@@ -42,16 +43,14 @@ def dataset(
 def size_of(
     tokenizer: Any = None,
     pretrained: str | None = None,
-    trust_remote_code: bool = False,
-    **others: Any,
+    **model: Any,
 ) -> Callable[[str], int]:
     """The function that counts tokens."""
     from transformers import AutoTokenizer
 
     if not callable(tokenizer):
-        tokenizer = AutoTokenizer.from_pretrained(
-            tokenizer or pretrained, trust_remote_code=trust_remote_code
-        )
+        given = {name: model[name] for name in ("trust_remote_code", "gguf_file") if name in model}
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer or pretrained, **given)
     return lambda text: len(tokenizer(f" {text}", add_special_tokens=False).input_ids)
 
 
