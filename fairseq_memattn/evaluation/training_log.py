@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fairseq_memattn.evaluation.plots import DPI
 
@@ -121,55 +121,58 @@ def _number(value: object) -> float | None:
         return None
 
 
-if TYPE_CHECKING:
-    from matplotlib.lines import Line2D
-
-PANEL_WIDTH, PANEL_HEIGHT = 5.0, 3.6  # inches
+PANEL_WIDTH, PANEL_HEIGHT, COLUMNS = 5.0, 3.6, 3  # inches; panels in a row
 FEW = 30
-VALIDATION, FURTHER, IN_TRAINING = "validation", "further validation sets", "training"
+VALIDATION, IN_TRAINING = "validation", "training"
 # The markers of training are rings, within which those of a validation at the same point are seen.
 STYLES: dict[str, dict[str, Any]] = {
     VALIDATION: {"linestyle": "-", "markersize": 3.5},
-    FURTHER: {"linestyle": ":", "markersize": 3.5},
     IN_TRAINING: {"linestyle": "--", "linewidth": 1.0, "markersize": 6, "markerfacecolor": "none"},
 }
+FURTHER = {"linestyle": ":", "markersize": 3.5}  # of further validation sets
 
 
 def draw_trainings(logs: Sequence[TrainingLog], output: Path) -> None:
     """A panel for the loss and for every other measure of the validation; a colour for each run.
 
-    The loss in training is drawn as well. The legend names the kinds of curves and, where there
-    are several, the runs; the name of a single run is the title.
+    The loss in training is drawn as well. The legend has every curve as it is drawn; the name of a
+    single run is the title.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    panels = list(dict.fromkeys(["loss", *(name for log in logs for name in measures(log))]))
-    size = (PANEL_WIDTH * len(panels), PANEL_HEIGHT)
+    names = list(dict.fromkeys(["loss", *(name for log in logs for name in measures(log))]))
+    columns, rows = min(len(names), COLUMNS), -(-len(names) // COLUMNS)
+    entries = sum(len(_curves(log)) for log in logs) // columns + 1
+    size = (PANEL_WIDTH * columns, PANEL_HEIGHT * rows + 0.25 * entries)
     figure = Figure(dpi=DPI, figsize=size, layout="constrained")
-    for axes, measure in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-    ):
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    shown: dict[str, Any] = {}
+    for axes, measure in zip(panels, names, strict=False):
         for number, log in enumerate(logs):
-            for kind, rows in _curves(log):
-                if kind != IN_TRAINING or measure == "loss":
-                    _draw(axes, rows, measure, color=f"C{number}", **STYLES[kind])
+            for kind, found in _curves(log):
+                label = f"{log.name}: {kind}" if len(logs) > 1 else kind
+                if measure == "loss" or kind != IN_TRAINING:
+                    style = STYLES.get(kind, FURTHER) | {"color": f"C{number}", "label": label}
+                    shown.setdefault(label, _draw(axes, found, measure, **style))
         axes.set_ylabel(_loss_label(logs) if measure == "loss" else measure)
         axes.set_xlabel("updates")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
-    # parse_math would read names between dollar signs as a formula.
-    for text in figure.axes[0].legend(handles=_handles(logs)).get_texts():
-        text.set_parse_math(False)
+    for axes in figure.axes[len(names) :]:
+        axes.set_axis_off()
+    legend = figure.legend(handles=[*shown.values()], loc="outside lower center", ncols=columns)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # it would read names between dollar signs as a formula
     if len(logs) == 1:
         figure.suptitle(logs[0].name, parse_math=False)
     figure.savefig(output)
 
 
 def _curves(log: TrainingLog) -> list[tuple[str, list[Row]]]:
-    """The rows of training and of each validation set, with the key of their style."""
-    kinds = [VALIDATION, *[FURTHER] * len(log.valid)]
-    validation = list(zip(kinds, log.valid.values(), strict=False))
+    """The rows of each validation set and of training, with a name. The first set is VALIDATION."""
+    names = [VALIDATION, *list(log.valid)[1:]]
+    validation = list(zip(names, log.valid.values(), strict=False))
     return [*validation, (IN_TRAINING, log.train)] if log.train else validation
 
 
@@ -182,30 +185,9 @@ def _loss_label(logs: Sequence[TrainingLog]) -> str:
     return "loss (base 2)" if all(with_base) else "loss"
 
 
-def _handles(logs: Sequence[TrainingLog]) -> "list[Line2D]":
-    """The lines in the legend: one for each of several runs, and one for each kind of curve."""
-    from matplotlib.lines import Line2D
-
-    curves = [curve for log in logs for curve in _curves(log)]
-    if len(logs) == 1:
-        names, colour = [], "C0"
-    else:
-        names = [Line2D([], [], color=f"C{i}", label=log.name) for i, log in enumerate(logs)]
-        colour = "0.3"
-    kinds = [
-        Line2D([], [], color=colour, label=kind, marker=_marker(any(few)), **STYLES[kind])
-        for kind in STYLES
-        if (few := [len(rows) < FEW for own, rows in curves if own == kind])
-    ]
-    return names + kinds
-
-
-def _draw(axes: Any, rows: Sequence[Row], measure: str, **style: Any) -> None:
+def _draw(axes: Any, rows: Sequence[Row], measure: str, **style: Any) -> Any:
     """A line, with a marker for each of few points, so that a single one is seen, too."""
     found = [row for row in rows if measure in row]
     updates, values = ([row[name] for row in found] for name in (COUNT, measure))
-    axes.plot(updates, values, marker=_marker(len(found) < FEW), **style)
-
-
-def _marker(shown: bool) -> str | None:
-    return "o" if shown else None
+    (line,) = axes.plot(updates, values, marker="o" if len(found) < FEW else None, **style)
+    return line

@@ -43,11 +43,11 @@ class DocumentView:
 
     @property
     def layer(self) -> int | None:
-        """The number of the decoder layer whose slots are shown, from 1; None without slots."""
+        """The number of the decoder layer whose slots are shown, from 0; None without slots."""
         if not self.cross:
             return None
         names = {module: name for name, module in self.model.named_modules()}
-        return int(names[self.cross[-1]].split(".")[-2]) + 1  # ..., "layers", "5", "encoder_attn"
+        return int(names[self.cross[-1]].split(".")[-2])  # ..., "layers", "5", "encoder_attn"
 
     def sentences(self) -> Iterator[dict[str, Any]]:
         """For each sentence, as numbers for JSON:
