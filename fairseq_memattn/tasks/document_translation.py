@@ -25,6 +25,7 @@ from fairseq_memattn.data.documents.batches import (
 )
 from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset, SentenceDataset
+from fairseq_memattn.data.documents.mixture import numbers_of, weights_of
 from fairseq_memattn.data.documents.segments import SegmentDataset
 from fairseq_memattn.data.documents.splits import check_separator, load_split
 from fairseq_memattn.documents.decoder import Hypotheses
@@ -52,7 +53,6 @@ UNUSED = {
     "load_alignments": False,
     "truncate_source": False,
     "num_batch_buckets": 0,
-    "upsample_primary": -1,
 }
 
 
@@ -98,6 +98,18 @@ class DocumentTranslationConfig(TranslationConfig):
         "with --stream: the largest number of sentences of a document that are trained together, "
         "and so the longest distance that the loss reaches back. Longer documents are trained in "
         "segments; generation has no limit",
+        least=1,
+    )
+    sampling_weights: str = option(
+        "",
+        "how often an epoch reads each part of the training set, train, train1, ..., as numbers "
+        "separated by commas: with 2,0.25 the first part twice and a quarter of the second, "
+        "another quarter in the next epoch (default: each part once)",
+    )
+    sampling_temperature: float = option(
+        1.0,
+        "read the smaller parts of the training set more often: n examples count as n^(1/T), and "
+        "the largest part is read once",
         least=1,
     )
     gold_target_context: bool = option(
@@ -236,6 +248,8 @@ class DocumentTranslationTask(TranslationTask):
         if self.separator_in_text:
             check_separator(dataset, cfg.context_separator)
         logger.info(f"{split}: {len(dataset)} sentences in {len(dataset.documents)} documents")
+        if combine:
+            self._mix(dataset)
         cropped = {} if cfg.stream else dataset.cropped
         for (side, count), limit in zip(cropped.items(), self.positions, strict=False):
             logger.info(
@@ -245,6 +259,16 @@ class DocumentTranslationTask(TranslationTask):
         self.datasets[split] = dataset
         if cfg.stream and combine:
             self.datasets[split] = SegmentDataset(dataset, cfg.stream_sentences)
+
+    def _mix(self, dataset: DocumentDataset) -> None:
+        """Sets how often an epoch reads each part of a training set."""
+        cfg, mixture = self.cfg, dataset.mixture
+        sizes = np.diff(mixture.starts, append=len(dataset)).tolist()
+        given = numbers_of(cfg.sampling_weights)
+        mixture.weights = weights_of(sizes, given, cfg.sampling_temperature, cfg.upsample_primary)
+        for number, weight in enumerate(mixture.weights if len(sizes) > 1 else []):
+            name = f"{dataset.name}{number or ''}"
+            logger.info(f"{name}: {sizes[number]} sentences, read {weight:g} times an epoch")
 
     def _windows(self) -> WindowOptions:
         cfg = self.cfg
@@ -490,6 +514,7 @@ class DocumentTranslationTask(TranslationTask):
 
 def _check(cfg: DocumentTranslationConfig) -> None:
     check_fields(cfg, DocumentTranslationConfig)
+    numbers_of(cfg.sampling_weights)
     for name in ("max_source_positions", "max_target_positions"):
         check_least(cfg, name, 1)
     symbol = cfg.context_separator

@@ -14,6 +14,7 @@ from fairseq.logging import metrics
 from full import full
 from harness import (
     PLUGGED,
+    STREAM,
     TRANSLATOR,
     WINDOWS,
     Trained,
@@ -29,6 +30,8 @@ from harness import (
 )
 from loaded_model import Loaded
 
+from fairseq_memattn.data.documents.mixture import numbers_of, weights_of
+from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.tasks import validation
 
 SEARCHES = {"greedy": ["--beam", 1], "beam": shlex.split("--beam 4 --lenpen 0.6")}
@@ -339,10 +342,38 @@ def test_windows_are_no_longer_than_those_of_training(document_data, document_mo
     assert_same(hypotheses(together), hypotheses(given))
 
 
-def test_a_second_part_of_the_training_set_is_not_left_out_in_silence(document_data, tmp_path):
-    folder = tmp_path / "bin"
-    shutil.copytree(document_data, folder)
-    for path in folder.glob("train.*.bin"):
-        shutil.copy(path, folder / path.name.replace("train", "train1"))
-    done = attempt("fairseq-train", folder, *TRANSLATOR, *WINDOWS, "--save-dir", tmp_path)
-    assert "has train and train1, but" in done.stderr.splitlines()[-1]
+@pytest.fixture(scope="module")
+def mixed_data(document_data, tmp_path_factory):
+    """Documents, and the sentences of valid, each a document, as a second part of train."""
+    folder = shutil.copytree(document_data, tmp_path_factory.mktemp("mixed") / "bin")
+    for path in folder.glob("valid.*"):
+        shutil.copy(path, folder / path.name.replace("valid", "train1"))
+    ids = folder / "train1.en-ru.docids"
+    ids.write_text("".join(f"{number}\n" for number in range(len(lines_of(ids)))))
+    return folder
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", [WINDOWS, STREAM])
+def test_a_mixture_is_resumed_in_the_middle_of_an_epoch(kind, mixed_data, tmp_path):
+    flags = [*TRANSLATOR, *kind, "--sampling-weights", "0.2,4", "--disable-validation"]
+    flags += ["--max-tokens", 3000, "--max-update"]
+    whole = train(mixed_data, tmp_path / "whole", *flags, 9)
+    assert re.search(r"train1: \d+ sentences, read 4 times an epoch", whole.log)
+    epochs = [one["epoch"] for one in logged(whole.log, "train_inner")]
+    second = epochs.index(2) + 1
+    assert epochs[second] == 2
+    for updates in (second, 9):
+        parts = train(mixed_data, tmp_path / "parts", *flags, updates)
+    ours, theirs = (torch.load(one.checkpoint)["model"] for one in (parts, whole))
+    torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
+
+
+def test_weights_that_do_not_fit():
+    with pytest.raises(
+        MemAttnError, match=r"of which there are 2 \(train, train1, ...\), but has 3"
+    ):
+        weights_of([5, 5], [1, 2, 3], 1.0, -1)
+    for text in ("1,-2", "1,x", "nan", "inf"):
+        with pytest.raises(MemAttnError, match="--sampling-weights must be numbers such as 1,0.25"):
+            numbers_of(text)

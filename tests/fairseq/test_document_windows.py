@@ -10,6 +10,8 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq_memattn.data.documents.batches import ShardIterator, document_batches
 from fairseq_memattn.data.documents.collation import WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset
+from fairseq_memattn.data.documents.mixture import Mixture, weights_of
+from fairseq_memattn.data.documents.segments import SegmentDataset
 from fairseq_memattn.documents.ids import Documents, read_docids
 from fairseq_memattn.documents.windows import context_counts, window_sizes
 from fairseq_memattn.errors import MemAttnError
@@ -58,6 +60,47 @@ def test_the_last_windows_of_documents_alone(training):
     assert list(batch) == [1, 4]
     assert sorted(found.ordered_indices()) == ([1, 4] if training else [*range(5)])
     assert [len(found[i]["source"]) for i in batch] == [2, 3]
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (2, 0.25), (0.5, 3.3), (0, 1)])
+def test_parts_are_read_as_often_as_their_weights_say(weights):
+    """Whatever the weight, all examples equally often: they differ by one at most."""
+    parts, mixture = [range(7), range(7, 27)], Mixture([0, 7], weights, seed=3)
+    examples, counts = np.arange(27), np.zeros(27, int)
+    for epoch in range(1, 9):
+        drawn = mixture.draw(examples, examples, epoch)
+        assert (
+            drawn.tolist() == Mixture([0, 7], weights, 3).draw(examples, examples, epoch).tolist()
+        )
+        counts += np.bincount(drawn, minlength=27)
+        for weight, part in zip(weights, parts, strict=True):
+            of_part = counts[part.start : part.stop]
+            assert of_part.sum() == epoch * round(weight * len(part))
+            assert np.ptp(of_part) <= 1
+    assert mixture.is_plain == (counts.tolist() == [8] * 27)
+
+
+def test_weights_of_parts():
+    assert weights_of([10, 40], [], 1.0, -1) == [1, 1]
+    assert weights_of([10, 40], [2, 0.5], 1.0, 3) == [6, 0.5]
+    sizes, weights = [10, 1000, 40], weights_of([10, 1000, 40], [], 5.0, -1)
+    shares = np.array([weight * size for weight, size in zip(weights, sizes, strict=True)])
+    assert shares / shares.sum() == pytest.approx(
+        np.array(sizes) ** 0.2 / sum(np.array(sizes) ** 0.2)
+    )
+
+
+@pytest.mark.parametrize("segments", [False, True])
+def test_an_epoch_of_windows_or_segments_has_the_mixture(segments):
+    found = dataset([2] * 9, [2] * 9, list("aaabbcdef"))
+    found.training, found.mixture = True, Mixture([0, 5], [1, 2], seed=1)
+    shown = SegmentDataset(found, 2) if segments else found
+    for epoch in (1, 2):
+        shown.set_epoch(epoch)
+        order = shown.ordered_indices()
+        read = [i for number in order for i in (shown[number] if segments else [number])]
+        assert np.bincount(read).tolist() == [1] * 5 + [2] * 4
+    assert not shown.can_reuse_epoch_itr_across_epochs
 
 
 @pytest.mark.parametrize(

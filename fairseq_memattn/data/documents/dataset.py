@@ -9,6 +9,7 @@ from fairseq.data import FairseqDataset
 from torch import Tensor
 
 from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
+from fairseq_memattn.data.documents.mixture import Mixture
 from fairseq_memattn.documents.ids import Documents, Indices
 from fairseq_memattn.documents.windows import (
     context_counts,
@@ -25,6 +26,8 @@ class DocumentDataset(FairseqDataset):
     documents: the documents of the N sentences
     name: name of the split, a part of every batch
     training: whether examples are shuffled, and not in the order of the documents
+    parts: the first sentence of each part of a training set; `mixture` says how often an epoch has
+        their examples, by default once
 
     `target_counts` has the number of previous target sentences of each window, and
     `unlimited_counts` the same where their lengths are not known yet: those of a model's own
@@ -44,8 +47,10 @@ class DocumentDataset(FairseqDataset):
         *,
         name: str = "",
         training: bool = False,
+        parts: Sequence[int] = (0,),
     ) -> None:
         self.source, self.target, self.documents = source, target, documents
+        self.mixture = Mixture(parts, [1.0] * len(parts), options.seed)
         self.source_sizes, self.target_sizes = sizes
         self.options, self.name, self.training = options, name, training
         self.collate = WindowCollater(options)
@@ -150,7 +155,8 @@ class DocumentDataset(FairseqDataset):
         """In training sorted by length, equal lengths shuffled; otherwise in order."""
         if not self.training:
             return np.arange(len(self))
-        order = np.random.permutation(self.of_documents(range(len(self.documents))))
+        examples = self.of_documents(range(len(self.documents)))
+        order = np.random.permutation(self.mixture.draw(examples, examples, self.epoch))
         if self.target_sizes is not None:
             order = order[np.argsort(self._target_windows[order], kind="mergesort")]
         return order[np.argsort(self._source_windows[order], kind="mergesort")]
@@ -160,7 +166,7 @@ class DocumentDataset(FairseqDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        return not self.options.sample_context
+        return self.mixture.is_plain and not self.options.sample_context
 
 
 def _count_cropped(counts: Indices, available: Indices, max_context: int) -> int:

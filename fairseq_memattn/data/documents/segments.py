@@ -68,6 +68,7 @@ class SegmentDataset(FairseqDataset):
         self.set_epoch(1)
 
     def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
         starts, sizes, longest = self.documents.starts, [], self.max_sentences
         random = np.random.default_rng((self.dataset.options.seed, epoch))
         first = random.integers(1, longest + 1, len(starts)) if self.training else None
@@ -143,7 +144,9 @@ class SegmentDataset(FairseqDataset):
         """In training sorted by sentences, then tokens, equal ones shuffled; otherwise in order."""
         if not self.training:
             return np.arange(len(self))
-        order = np.random.permutation(len(self))
+        first = self.ends - self.sizes_of_segments
+        examples = self.dataset.mixture.draw(np.arange(len(self)), first, self.epoch)
+        order = np.random.permutation(examples)
         return order[np.lexsort((self.longest[order], self.sizes_of_segments[order]))]
 
     def batch_by_size(

@@ -1,14 +1,16 @@
 """Loading of the splits of binarised documents: sentences of two languages and document ids."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import ConcatDataset, Dictionary, data_utils
 from fairseq.data.indexed_dataset import dataset_exists
 
 from fairseq_memattn.data.documents.collation import WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset
-from fairseq_memattn.documents.ids import read_docids
+from fairseq_memattn.documents.ids import Documents, read_docids
 from fairseq_memattn.errors import MemAttnError
 
 Side = tuple[str, Dictionary]  # the name of a language, and its dictionary
@@ -25,25 +27,52 @@ def load_split(
 ) -> DocumentDataset:
     """The windows of a split that `fairseq-preprocess` has binarised, for either direction.
 
+    In training, train1, train2, ... are further parts of train.
+
     sides: source and target
 
     Raises FileNotFoundError for a split that does not exist. Raises MemAttnError for sides with
-    different numbers of sentences, for document ids that do not fit, and for a training set in
-    several parts.
+    different numbers of sentences, and for document ids that do not fit.
     """
-    languages = (sides[0][0], sides[1][0])
-    prefix, more = (
-        split_prefix(folder, name, *languages, dataset_impl) for name in (split, f"{split}1")
+    parts = [_load_part(folder, split, sides, dataset_impl)]
+    while training:
+        try:
+            parts.append(_load_part(folder, f"{split}{len(parts)}", sides, dataset_impl))
+        except FileNotFoundError:
+            break
+    sources, targets, documents = zip(*parts, strict=True)
+    starts = np.cumsum([0, *map(len, sources)])
+    source, target = map(_joined, (sources, targets))
+    sizes = (np.asarray(source.sizes), None if target is None else np.asarray(target.sizes))
+    joined = [one.starts + start for one, start in zip(documents, starts[:-1], strict=True)]
+    return DocumentDataset(
+        source,
+        target,
+        sizes,
+        Documents(np.concatenate(joined), len(source)),
+        options,
+        name=split,
+        training=training,
+        parts=starts[:-1].tolist(),
     )
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if any(part is None for part in parts):
+        return None
+    return parts[0] if len(parts) == 1 else ConcatDataset(parts)
+
+
+def _load_part(
+    folder: Path, split: str, sides: tuple[Side, Side], dataset_impl: str | None
+) -> tuple[Any, Any, Documents]:
+    """The source, the target and the documents of a split, or of a part of a training set."""
+    languages = (sides[0][0], sides[1][0])
+    prefix = split_prefix(folder, split, *languages, dataset_impl)
     source, target = (
         data_utils.load_indexed_dataset(f"{prefix}.{language}", dictionary, dataset_impl)
         for language, dictionary in sides
     )
-    if training and Path(f"{more}.{languages[0]}.bin").exists():
-        raise MemAttnError(
-            f"{folder} has {split} and {split}1, but --task document_translation takes a single "
-            "training set; join them before binarising"
-        )
     if source is None:
         raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
     if target is not None and len(source) != len(target):
@@ -51,9 +80,7 @@ def load_split(
             f"split {split} in {folder} has {len(source)} {languages[0]} sentences, "
             f"but {len(target)} {languages[1]} sentences"
         )
-    documents = read_docids(Path(f"{prefix}.docids"), len(source))
-    sizes = (np.asarray(source.sizes), None if target is None else np.asarray(target.sizes))
-    return DocumentDataset(source, target, sizes, documents, options, name=split, training=training)
+    return source, target, read_docids(Path(f"{prefix}.docids"), len(source))
 
 
 def check_separator(dataset: DocumentDataset, symbol: str) -> None:
