@@ -264,7 +264,7 @@ class DocumentTranslationTask(TranslationTask):
         """Sets how often an epoch reads each part of a training set."""
         cfg, mixture = self.cfg, dataset.mixture
         sizes = np.diff(mixture.starts, append=len(dataset)).tolist()
-        given = numbers_of(cfg.sampling_weights)
+        given = numbers_of(str(cfg.sampling_weights))
         mixture.weights = weights_of(sizes, given, cfg.sampling_temperature, cfg.upsample_primary)
         for number, weight in enumerate(mixture.weights if len(sizes) > 1 else []):
             name = f"{dataset.name}{number or ''}"
@@ -514,7 +514,7 @@ class DocumentTranslationTask(TranslationTask):
 
 def _check(cfg: DocumentTranslationConfig) -> None:
     check_fields(cfg, DocumentTranslationConfig)
-    numbers_of(cfg.sampling_weights)
+    numbers_of(str(cfg.sampling_weights))
     for name in ("max_source_positions", "max_target_positions"):
         check_least(cfg, name, 1)
     symbol = cfg.context_separator

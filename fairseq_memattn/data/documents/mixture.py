@@ -61,7 +61,7 @@ def weights_of(
 
     given: of --sampling-weights, none for 1 each
     temperature: T of --sampling-temperature, with which n examples count as n^(1/T) (Arivazhagan et
-        al., 2019, section 4.2) and the largest part is read once
+        al., 2019) and the largest part is read once
     primary: of --upsample-primary, how often the first part is read; at least 1
     Raises MemAttnError for another number of weights than of parts.
     """

@@ -22,8 +22,9 @@ Binarise segmented text as fairseq-preprocess does, and keep its document ids.
   %(prog)s --text train=pieces/train valid=pieces/valid --langs en --output bin
       one language: data for language modelling (bin/train.bin, bin/dict.txt)
 
-Document ids are needed for all splits or for none. The data is that of fairseq-preprocess byte for
-byte; fairseq is not needed.
+Document ids are needed for all splits or for none, apart from train1, ...: without them, each of
+its sentences is a document. The data is that of fairseq-preprocess byte for byte; fairseq is not
+needed.
 The output folder appears when everything is done. The same input is not binarised again.
 """
 

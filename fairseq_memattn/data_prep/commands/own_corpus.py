@@ -4,8 +4,10 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from filecmp import cmp
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from fairseq_memattn.data_prep.pipeline.arguments import (
     add_options,
     name_and,
     positive,
+    separator_token,
 )
 from fairseq_memattn.data_prep.pipeline.binarise import check_languages, check_name, find_splits
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import check_vocabulary
@@ -29,7 +32,6 @@ from fairseq_memattn.data_prep.text import subword
 from fairseq_memattn.data_prep.text.aligned import (
     Sentence,
     contiguous,
-    read_sentences,
     refuse_empty,
     with_unique_ids,
 )
@@ -97,21 +99,24 @@ def rows(
         if len(texts) > 1:
             for path, line in zip(texts, sentence.texts, strict=True):
                 refuse_empty(path, sentence.line, line, ADVICE)
-        yield (*sentence.texts, sentence.document) if docids else sentence.texts
+        texts_of = sentence.texts
+        if "tag" in rules:
+            texts_of = (f"{rules['tag']} {texts_of[0]}", *texts_of[1:])
+        yield (*texts_of, sentence.document) if docids else texts_of
 
 
-def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Rules) -> bool:
-    """The user's lines to text/; returns whether they have document ids."""
+def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Mapping[str, Rules]) -> bool:
+    """The user's lines to text/, by the rules of each split; returns whether they have ids."""
     found = find_splits(text, pipeline.languages)
-    documents = check_boundaries(found.documents, rules)
+    documents = check_boundaries(found.documents, rules["train"])
     with pipeline.stages.all_or_none():
         for split in text:
             texts = found.texts(split)
-            docids = found.docids(split) if found.documents else None
-            files = [*texts, docids] if docids else texts
-            sentences = plain_text(read_sentences(texts, docids), texts)
-            read = partial(rows, sentences, texts, docids or by_lines(texts[0], rules), rules)
-            pipeline.write_text(split, files, read, documents, **rules)
+            docids = found.docids(split) if found.documents else by_lines(texts[0], rules[split])
+            files = [path for name, path in found.inputs().items() if name.startswith(f"{split}.")]
+            sentences = plain_text(found.sentences(split), texts)
+            read = partial(rows, sentences, texts, docids, rules[split])
+            pipeline.write_text(split, files, read, documents, **rules[split])
     return documents
 
 
@@ -135,24 +140,27 @@ def check_boundaries(ids: bool, rules: Rules) -> bool:
 
 
 def write_files(
-    pipeline: Pipeline, text: dict[str, Path], args: argparse.Namespace, rules: Rules
+    pipeline: Pipeline,
+    text: dict[str, Path],
+    args: argparse.Namespace,
+    rules: Mapping[str, Rules],
 ) -> bool:
     """The user's files of --format to text/; returns whether they have document ids."""
     languages = pipeline.languages
     check_languages(languages)
     files = find_files(text, args.format, languages)
     columns = find_columns(args.format, args.columns, languages, [*text.values()])
-    documents = check_boundaries(args.format == "sgm" or DOCID in columns, rules)
+    documents = check_boundaries(args.format == "sgm" or DOCID in columns, rules["train"])
+
+    def read(split: str, counts: Counter[str]) -> Iterator[tuple[str, ...]]:
+        sentences = READERS[args.format](text[split], languages, columns, counts)
+        texts = len(languages) * [text[split]]
+        return rows(sentences, texts, texts[0] if documents else None, rules[split], counts)
+
     with pipeline.stages.all_or_none():
-        for split, path in text.items():
-
-            def read(counts: Counter[str], path: Path = path) -> Iterator[tuple[str, ...]]:
-                sentences = READERS[args.format](path, languages, columns, counts)
-                texts = len(languages) * [path]
-                return rows(sentences, texts, path if documents else None, rules, counts)
-
-            options = {"format": args.format, "columns": columns, **rules}
-            pipeline.write_text(split, files[split], read, documents, **options)
+        for split in text:
+            options = {"format": args.format, "columns": columns, **rules[split]}
+            pipeline.write_text(split, files[split], partial(read, split), documents, **options)
     return documents
 
 
@@ -160,7 +168,7 @@ def warn_of_training_text(pipeline: Pipeline, splits: Sequence[str]) -> None:
     """Print a warning for each split that has the text of train."""
     for split in splits:
         pairs = zip(pipeline.paths("text", "train"), pipeline.paths("text", split), strict=True)
-        if split != "train" and all(cmp(*pair, shallow=False) for pair in pairs):
+        if not split.startswith("train") and all(cmp(*pair, shallow=False) for pair in pairs):
             print(
                 f"warning: --text: {split} has the same text as train; scores of {split} will be "
                 "those of text that the model was trained on",
@@ -200,10 +208,17 @@ def run(args: argparse.Namespace) -> None:
         raise MemAttnError("--text has no train, from which the segmentation is learnt")
     if args.columns and args.format == "lines":
         raise MemAttnError("--columns requires --format tsv or jsonl")
-    training = subword.Training.of(args)
+    tags = dict(args.tag)
+    if foreign := [split for split in tags if split not in text]:
+        raise MemAttnError(f"--tag names {foreign[0]}, which --text does not have")
+    if args.shards > 1 and "train1" in text:
+        raise MemAttnError("--shards is for a training set of one part; leave out train1")
+    training = replace(subword.Training.of(args), symbols=tuple(sorted({*tags.values()})))
     check_given(args)
     pipeline = Pipeline(args.output, args.langs, workers=args.workers, force=args.force)
-    rules = {name: True for name in RULES if getattr(args, name)}
+    chosen = {name: True for name in RULES if getattr(args, name)}
+    tag = {split: {"tag": token} for split, token in tags.items()}
+    rules = {split: {**chosen, **tag.get(split, {})} for split in text}
     if args.format == "lines":
         documents = write_texts(pipeline, text, rules)
     else:
@@ -218,7 +233,8 @@ def run(args: argparse.Namespace) -> None:
         models = pipeline.copy_sentencepiece(args.sentencepiece_model)
         vocabulary = given_dictionary(args)
     else:
-        learnt = [*pipeline.paths(kind, "train"), *args.more_text]
+        parts = [pipeline.paths(kind, split) for split in splits if split.startswith("train")]
+        learnt = [*chain(*parts), *args.more_text]
         model = pipeline.learn_sentencepiece(learnt, "spm", training)
         models, vocabulary = [model], {"model": model}
     for number, model in enumerate(models):
@@ -259,6 +275,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dictionary": {"nargs": "+", "help": of_dictionary},
     }
     add_options(parser, "--sentencepiece-model", "--dictionary", **changes)
+    parser.add_argument(
+        "--tag",
+        nargs="+",
+        type=name_and("SPLIT=TOKEN", separator_token),
+        default=[],
+        metavar="SPLIT=TOKEN",
+        help="a token before each source sentence of a split, such as train1=_bt where the source "
+        "was back-translated; it is one piece of the model that is trained",
+    )
     parser.add_argument(
         "--more-text",
         nargs="+",

@@ -63,7 +63,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "nargs": "+",
         "type": name_and("SPLIT=PREFIX"),
         "metavar": "SPLIT=PREFIX",
-        "help": "prefix of the text of train, valid, test, valid1, test1, ...; reads PREFIX.LANG",
+        "help": "prefix of the text of train, valid, test, train1, valid1, ...; reads PREFIX.LANG",
     },
     "--langs": {
         "required": True,

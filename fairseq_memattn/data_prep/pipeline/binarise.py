@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from fairseq_memattn.data_prep.pipeline.binary_data import (
@@ -19,7 +20,12 @@ from fairseq_memattn.data_prep.pipeline.binary_data import (
     write_symbols,
 )
 from fairseq_memattn.data_prep.pipeline.download import digest
-from fairseq_memattn.data_prep.text.aligned import contiguous, read_sentences, refuse_empty
+from fairseq_memattn.data_prep.text.aligned import (
+    Sentence,
+    contiguous,
+    read_sentences,
+    refuse_empty,
+)
 from fairseq_memattn.data_prep.text.lines import progress
 from fairseq_memattn.data_prep.text.subword import all_pieces
 from fairseq_memattn.errors import MemAttnError, like
@@ -29,6 +35,7 @@ VERSION = 1  # increase it when the same input gives other bytes
 RECORD = "binarised.json"
 OWN = re.compile(r"(train|valid|test)[0-9]*\..*(bin|idx|docids)|dict\.(.*\.)?txt")
 LOG = "preprocess.log"
+FURTHER = re.compile("train[0-9]+")  # parts of the training set beside train
 
 
 @dataclass(frozen=True)
@@ -45,13 +52,25 @@ class Splits:
     def docids(self, split: str) -> Path:
         return docid_path(self.text[split])
 
+    def sentences(self, split: str) -> Iterator[Sentence]:
+        """The sentences, with the ids of their documents if there are any.
+
+        In a further part of the training set that has no ids, each is a document, whose id is the
+        number of its line.
+        """
+        found = self.docids(split) if self.documents and self.docids(split).is_file() else None
+        sentences = read_sentences(self.texts(split), found)
+        if not self.documents or found:
+            return sentences
+        return (sentence._replace(document=str(sentence.line)) for sentence in sentences)
+
     def inputs(self) -> dict[str, Path]:
         """Every file, by a name that does not depend on its folder."""
         files = {}
         for split in self.text:
             for language, path in zip(self.languages, self.texts(split), strict=True):
                 files[f"{split}.{language}"] = path
-            if self.documents:
+            if self.documents and self.docids(split).is_file():
                 files[f"{split}.docid"] = self.docids(split)
         return files
 
@@ -75,7 +94,7 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
     """The splits, with document ids where they exist.
 
     Raises MemAttnError for names that fairseq does not support, for missing files, and for document
-    ids that only some of the splits have.
+    ids that only some of the splits have, further parts of the training set apart.
     """
     check_languages(languages)
     for split, prefix in text.items():
@@ -86,11 +105,11 @@ def find_splits(text: Mapping[str, Path], languages: Sequence[str]) -> Splits:
         for path in splits.texts(split):
             if not path.is_file():
                 raise MemAttnError(f"--text {split}={prefix}: {path}: no such file")
-    if with_ids and len(with_ids) < len(text):
-        missing = next(split for split in text if split not in with_ids)
+    missing = next((x for x in text if x not in with_ids and not FURTHER.fullmatch(x)), None)
+    if with_ids and missing:
         raise MemAttnError(
             f"{docid_path(text[missing])}: no such file, but {docid_path(text[with_ids[0]])} "
-            "exists; document ids are given for all splits or for none"
+            "exists; document ids are given for all splits or for none, apart from train1, ..."
         )
     return splits
 
@@ -108,13 +127,13 @@ def check_languages(languages: Sequence[str]) -> None:
 
 def check_name(split: str, prefix: Path, text: Mapping[str, Path]) -> None:
     """Raise MemAttnError for the name of a split that fairseq does not support."""
-    match = re.fullmatch("(train)|(valid|test)([1-9][0-9]*)?", split)
+    match = re.fullmatch("(train|valid|test)([1-9][0-9]*)?", split)
     if match is None:
         raise MemAttnError(
-            f"--text {split}={prefix}: a split must be train, valid, test, valid1, test1, ..., "
+            f"--text {split}={prefix}: a split must be train, valid, test, train1, valid1, ..., "
             f"but is {split}{like(split, ('train', 'valid', 'test'))}"
         )
-    _, family, number = match.groups()
+    family, number = match.groups()
     if number:
         before = f"{family}{int(number) - 1 or ''}"
         if before not in text:
@@ -134,7 +153,7 @@ def binarise(
 ) -> bool:
     """Binarise PREFIX.LANG of each split, and write the ids in PREFIX.docid beside it.
 
-    text: the prefix of each split; fairseq's splits are train, valid, test, valid1, test1, ...
+    text: the prefix of each split; fairseq's splits are train, valid, test, train1, valid1, ...
     languages: source and target, or one language for language modelling
     joined_dictionary: whether both languages share a dictionary
     dictionary: the dictionary or, without `joined_dictionary`, one for each language; by default
@@ -295,7 +314,7 @@ def write_checked(splits: Splits, split: str, folder: Path) -> None:
     paths = splits.texts(split)
     sentence = None
     docids = splits.docids(split) if splits.documents else None
-    sentences = read_sentences(paths, docids)
+    sentences = splits.sentences(split)
     with ExitStack() as stack:
         if docids:
             sentences = contiguous(sentences, docids)
@@ -338,8 +357,8 @@ def symbols_by_language(
         return {language: read_symbols(path) for language, path in dictionary.items()}
     if dictionary is not None:
         return dict.fromkeys(splits.languages, read_symbols(dictionary))
-    texts = splits.texts("train")
+    texts = [splits.texts(split) for split in splits.text if split.startswith("train")]
     if joined_dictionary:
-        return dict.fromkeys(splits.languages, count_symbols(texts, pieces))
-    pairs = zip(splits.languages, texts, strict=True)
-    return {language: count_symbols([text], pieces) for language, text in pairs}
+        return dict.fromkeys(splits.languages, count_symbols([*chain(*texts)], pieces))
+    pairs = zip(splits.languages, zip(*texts, strict=True), strict=True)
+    return {language: count_symbols(of_language, pieces) for language, of_language in pairs}

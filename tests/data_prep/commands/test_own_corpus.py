@@ -99,6 +99,41 @@ def test_pieces_of_two_corpora_in_lower_case_with_single_digits(mine: Path) -> N
     assert "".join(pieces) == "▁quiz▁2024" and [*"2024"] == pieces[-4:]
 
 
+def test_a_part_without_document_ids_and_with_a_tag(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its sentences are documents of one, and its words are learnt."""
+    for side, language in enumerate(("en", "es")):
+        text = "".join(f"Quiz: {pair[side]}\n" for pair in TEXT)
+        (mine / f"more.{language}").write_text(text, encoding="utf-8")
+    parts = {"train1": "more", "valid": "dev", "train": "train"}
+    given = [
+        "--text",
+        *(f"{split}={mine / name}" for split, name in parts.items()),
+        "--tag",
+        "train1=_bt",
+        "--vocab-size",
+        "40",
+    ]
+    assert run(mine, *given) == 0
+    data = mine / "data"
+    assert lines(data / "text/train1.en") == [f"_bt Quiz: {pair[0]}" for pair in TEXT]
+    assert lines(data / "text/train1.es") == [f"Quiz: {pair[1]}" for pair in TEXT]
+    assert all(line.startswith("\u2581_bt \u2581") for line in lines(data / "pieces/train1.en"))
+    assert "\u2581_bt 12" in lines(data / "bin/dict.es.txt")
+    told = capsys.readouterr().err
+    assert "train1.es: 12 sentences" in told and "dictionary lacks" not in told
+    assert lines(data / "bin/train1.en-es.docids") == [str(n) for n in range(1, 13)]
+    assert lines(data / "bin/train.en-es.docids") == lines(mine / "train.docid")
+    for options, said in (
+        (["--tag", "test=_bt"], "--tag names test, which --text does not have"),
+        (["--shards", "2"], "--shards is for a training set of one part"),
+        (["--text", f"train={mine / 'more'}", *given[1:3]], "more.docid: no such file, but"),
+    ):
+        assert run(mine, *given, *options, "--output", str(mine / "none")) == 1
+        assert said in message(capsys.readouterr().err)
+
+
 def test_the_vocabulary_of_another_model(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of one for both sides, then one a side; a model and a dictionary that differ are refused."""
     assert run(mine) == 0
