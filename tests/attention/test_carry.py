@@ -13,6 +13,7 @@ from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.nn.carried import DocumentMemory, SentenceGate
 from fairseq_memattn.attention.ops.carry import Carry, before_sentences, merge, naive
 from fairseq_memattn.attention.ops.common import EMPTY, is_written
+from fairseq_memattn.attention.ops.kernel.chunked import KernelState
 
 BATCH, HEADS, SLOTS, WIDTH = 2, 2, 3, 4
 
@@ -104,21 +105,27 @@ def test_without_gates_sentences_are_one_text(control):
             torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("control", ["mlp", "rfa"])
 @pytest.mark.parametrize("causal", [True, False])
-def test_all_sentences_at_once_are_one_after_another(causal):
-    """Outputs, gradients and the state after, of the control that has a form of its own."""
-    layer, x, mask = sentences_of_one_text(causal)
+def test_all_sentences_at_once_are_one_after_another(causal, control):
+    """Outputs, gradients and the state after, of controls that have a form of their own."""
+    layer, x, mask = sentences_of_one_text(causal, control)
     rows = [y.unflatten(1, (3, 5)).flatten(0, 1) for y in (x, mask)]
-    gate = torch.randn(6, HEADS, SLOTS, dtype=torch.float64).sigmoid().log().requires_grad_()
+    gate = torch.randn(6, *layer.control.gate_sizes).double().sigmoid().log().requires_grad_()
     start = MemoryState(*drawn(2, BATCH, False, torch.float64))
+    if control == "rfa":
+        start = KernelState(torch.randn(2, HEADS, 6, 4).double(), torch.rand(2, HEADS, 6).double())
+        start = KernelState(*(part.requires_grad_() for part in start))
     found = []
     for attend in (layer.control.attend_from, partial(Control.attend_from, layer.control)):
         inputs = *layer.project(rows[0], rows[0]), Tokens(*rows), Carry(3, gate, start)
         out, after = attend(*inputs, causal=causal)
         out = out * ~rows[1][:, None, :, None] if causal else out
+        after = after if control == "rfa" else read_mass(after)
         total = sum(y.square().sum() for y in (out, *after[:2]))
-        gradients = torch.autograd.grad(total, [gate, *start, layer.k_proj.weight])
-        found.append((out, *read_mass(after), *gradients))
+        found.append(
+            (out, *after, *torch.autograd.grad(total, [gate, *start, layer.k_proj.weight]))
+        )
     torch.testing.assert_close(*found)
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import linear, pad
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_write, advance, read_memory
 from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
-from fairseq_memattn.attention.ops.carry import Carry, before_sentences, fade, merge
+from fairseq_memattn.attention.ops.carry import Carry, before_and_after, fade, merge
 from fairseq_memattn.attention.ops.common import (
     MemoryState,
     accumulation_dtype,
@@ -276,13 +276,10 @@ class NormalisedControl(Control):
         dropout: float = 0.0,
     ) -> tuple[Tensor, Any]:
         """All sentences at once."""
-        sentences, log_gate, start = carry
         log_alpha = drop_writes(self._log_alpha(k, tokens), dropout, -torch.inf)
         mask = tokens.key_padding_mask
         written = abc_write(k, v, log_alpha, mask)
-        before = before_sentences(written, log_gate, start, sentences)
-        last = slice(sentences - 1, None, sentences)
-        after = merge(*(MemoryState(*(x[last] for x in state)) for state in (before, written)))
+        before, after = before_and_after(written, carry)
         if not causal:
             return read_memory(q, merge(before, written)), after
         return advance(q, k, v, log_alpha, before, mask)[0], after

@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.base import Control, Tokens, drop_writes, units_of
 from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
+from fairseq_memattn.attention.ops.carry import Carry, before_and_after, merge
 from fairseq_memattn.attention.ops.common import omit_padding
 from fairseq_memattn.attention.ops.heads import by_key_head, by_query_head
 from fairseq_memattn.attention.ops.kernel.chunked import (
@@ -109,7 +109,27 @@ class KernelControl(Control):
 
     def extend(self, k: Tensor, v: Tensor, tokens: Tokens, state: Any) -> Any:
         written = self.write(k, v, tokens)
-        return written if state is None else KernelState(*map(torch.add, state, written))
+        return written if state is None else merge(state, written)
+
+    def attend_from(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        tokens: Tokens,
+        carry: Carry,
+        *,
+        causal: bool,
+        dropout: float = 0.0,
+    ) -> tuple[Tensor, Any]:
+        """All sentences at once, unless a gate fades the sums within them."""
+        if self.gate is not None:
+            return super().attend_from(q, k, v, tokens, carry, causal=causal)
+        written = self.write(k, v, tokens)
+        before, after = before_and_after(written, carry)
+        if not causal:
+            return self.read(q, merge(before, written)), after
+        return self.step(q, k, v, tokens, before)[0], after
 
     def read(self, q: Tensor, state: KernelState) -> Tensor:
         phi_q = self._of_queries(q, state.values.shape[1])

@@ -7,9 +7,9 @@ weight of everything before it:
 
     before_i = g_i * after_{i-1},   after_i = before_i + written_i
 
-where `*` multiplies the mass of a memory and `+` is `merge`. States of other attentions, which
-`Control.attend_from` carries one sentence after another, fade in the same way: the sums of kernel
-attention, and of `ops.spill` the slots beside the exact tokens.
+where `*` multiplies the mass of a memory and `+` is `merge`. The sums of kernel attention fade and
+merge likewise, and of `ops.spill`, whose sentences `Control.attend_from` reads one after another,
+the slots beside the exact tokens fade.
 """
 
 from typing import Any, NamedTuple
@@ -34,8 +34,10 @@ class Carry(NamedTuple):
     start: Any
 
 
-def merge(first: MemoryState, second: MemoryState) -> MemoryState:
+def merge(first: Any, second: Any) -> Any:
     """The memory that holds what either of two memories (B, ...) holds."""
+    if isinstance(first, KernelState):
+        return KernelState(*map(torch.add, first, second))
     log_mass = joint_mass(first.log_mass, second.log_mass)
     share = (second.log_mass - log_mass).exp() * is_written(second.log_mass)
     keys, values = (
@@ -55,9 +57,17 @@ def fade(memory: Any, log_gate: Tensor | None) -> Any:
     return memory._replace(log_mass=memory.log_mass + log_gate)
 
 
+def before_and_after(written: Any, carry: Carry) -> tuple[Any, Any]:
+    """`before_sentences`, and the memory after the last sentence of each document, in B rows."""
+    sentences, log_gate, start = carry
+    before = before_sentences(written, log_gate, start, sentences)
+    last = slice(sentences - 1, None, sentences)
+    return before, merge(*(type(state)(*(x[last] for x in state)) for state in (before, written)))
+
+
 def before_sentences(
-    written: MemoryState, log_gate: Tensor | None, start: MemoryState | None, sentences: int
-) -> MemoryState:
+    written: Any, log_gate: Tensor | None, start: Any | None, sentences: int
+) -> Any:
     """The memory at the beginning of each of the K sentences of B documents.
 
     written: what each sentence writes, in B K rows; the sentences of a document are adjacent rows
@@ -70,19 +80,20 @@ def before_sentences(
     each = [x.unflatten(0, (-1, sentences)).unbind(1) for x in written]
     gates = [None] * sentences
     if log_gate is not None:
-        gates = log_gate.to(written.log_mass.dtype).unflatten(0, (-1, sentences)).unbind(1)
+        gates = log_gate.to(written[-1].dtype).unflatten(0, (-1, sentences)).unbind(1)
     memory, found = start, []
-    for own, gate in zip(map(MemoryState, *each), gates, strict=True):
+    for own, gate in zip(map(type(written), *each), gates, strict=True):
         before = fade(empty_like(own) if memory is None else memory, gate)
         found.append(before)
         memory = merge(before, own)
-    return MemoryState(
-        *(torch.stack(parts, dim=1).flatten(0, 1) for parts in zip(*found, strict=True))
-    )
+    rows = (torch.stack(parts, dim=1).flatten(0, 1) for parts in zip(*found, strict=True))
+    return type(written)(*rows)
 
 
-def empty_like(memory: MemoryState) -> MemoryState:
+def empty_like(memory: Any) -> Any:
     """A memory into which nothing is written."""
+    if isinstance(memory, KernelState):
+        return KernelState(*map(torch.zeros_like, memory))
     keys, values, log_mass = memory
     return MemoryState(
         torch.zeros_like(keys), torch.zeros_like(values), torch.full_like(log_mass, EMPTY)
