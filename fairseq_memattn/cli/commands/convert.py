@@ -3,7 +3,8 @@
 The ABC paper warm-starts its masked language models from softmax attention (section 5.3), and T2R
 (Kasai et al., 2021) its transformers; GMAT starts from BERT (section 4.2). Weights that the new
 attention adds, of the control or the memory, are initialised as in a new model; all others are
-copied. Low-rank updates are merged if the new model has none.
+copied. Low-rank updates are merged if the new model has none. With --context-separator, a
+translator of sentences becomes one of documents.
 """
 
 import argparse
@@ -19,6 +20,11 @@ from fairseq_memattn.cli.shared.outputs import check_outputs, write_checkpoint
 from fairseq_memattn.errors import flag, like
 from fairseq_memattn.host.checkpoints import architecture
 
+OF_SYMBOLS = (  # a row for each symbol of a dictionary
+    *("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+    *("decoder.output_projection.weight", "decoder.output_projection.bias"),
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = Options(parser)
@@ -30,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "checkpoint to write, for fairseq-train's --finetune-from-model; an existing file is "
         "replaced",
         required=True,
+    )
+    add(
+        "--context-separator",
+        "make a model of --task translation one of document_translation, with this symbol between "
+        "two sentences (such as _eos); if it is new, its weights are those of the end of sentence",
+        metavar="SYMBOL",
     )
     add("--seed", "seed of the new weights (default: %(default)s)", type=int, default=1)
     add(
@@ -48,6 +60,8 @@ def run(args: argparse.Namespace) -> None:
     check_paths(args.data, args.path)
     state, task = open_checkpoint(args.path, args.data)
     old = architecture(state)
+    if args.context_separator:
+        task = add_separator(state, task, args.context_separator)
     new = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
     model, *others = training_flags(args.arch, state["cfg"])
     others = [option for option in others if not option.startswith("--finetune-from-model ")]
@@ -105,6 +119,36 @@ def converted(
     state["cfg"]["model"], state["args"] = model_args, None
     state.pop("last_optimizer_state", None)
     return new
+
+
+def add_separator(state: dict[str, Any], task: Any, symbol: str) -> Any:
+    """Makes the task of a checkpoint document_translation, and returns it with its dictionaries.
+
+    task: the checkpoint's, as `open_checkpoint` gives it
+    Raises ValueError for a model of another task than translation.
+    """
+    import torch
+    from fairseq.tasks import setup_task
+    from omegaconf import OmegaConf, open_dict
+
+    settings = state["cfg"]["task"]
+    if settings["_name"] != "translation":
+        raise ValueError(
+            f"--context-separator is for a model of --task translation, but --path was trained "
+            f"with --task {settings['_name']}"
+        )
+    values: Any = OmegaConf.to_container(settings, resolve=True, enum_to_str=True)
+    changed = {"_name": "document_translation", "context_separator": symbol}
+    with open_dict(state["cfg"]):
+        state["cfg"]["task"] = values | changed
+    made = setup_task(state["cfg"]["task"], from_checkpoint=True)
+    for name in OF_SYMBOLS:
+        source = name.startswith("encoder.")
+        dictionary = made.source_dictionary if source else made.target_dictionary
+        weight = state["model"].get(name)
+        if weight is not None and len(weight) < len(dictionary):
+            state["model"][name] = torch.cat([weight, weight[dictionary.eos()][None]])
+    return made
 
 
 def check_kind(old: str, new: str) -> None:
