@@ -9,7 +9,8 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 RUN_OF_BYTES = re.compile(r"(?<!\S)<0x[0-9A-F]{2}>(?:\s+<0x[0-9A-F]{2}>)*(?!\S)")
 REPLACEMENT = "\ufffd"
 ADDED = re.compile(r"<mask>|<extra_id_\d+>")  # what tasks add to dictionaries, and find in text
-EXTRA = re.compile(rf"{ADDED.pattern}|madeupword\d{{4}}")
+LANGUAGE = r"__\w+__|>>\w+<<|[a-z]{2,3}_[A-Z][A-Za-z]{1,3}"  # of multilingual models
+EXTRA = re.compile(rf"{ADDED.pattern}|madeupword\d{{4}}|{LANGUAGE}")
 LEAST_KNOWN = 0.9  # of a dictionary's symbols are pieces of its segmentation
 
 

@@ -87,5 +87,7 @@ def set_translation(converted: PreTrainedModel, model: Any, task: Any) -> None:
             "target_context": cfg.target_context,
             "separator": cfg.context_separator,
             "as_sequences": task.takes_sequences,
+            "source_token": cfg.source_token or None,
+            "target_token": cfg.target_token or None,
         }
     converted.config.translation = asdict(TranslationSettings(**settings))

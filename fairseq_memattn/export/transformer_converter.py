@@ -18,6 +18,7 @@ from fairseq_memattn.export.network_models import encoder_options, loaded, speci
 from fairseq_memattn.export.task_tokenizer import settings_of
 from fairseq_memattn.modules.document_memory import DocumentMemoryDecoder
 from fairseq_memattn.modules.gmat_encoder import GMATEncoder
+from fairseq_memattn.modules.marian import MarianPositionalEmbedding, StartEmbedding
 from fairseq_memattn.transformers.transformer_config import (
     BoundedTransformerConfig,
     ControlConfig,
@@ -50,7 +51,7 @@ def translator(model: Any, task: Any) -> BoundedTransformerForConditionalGenerat
         of_encoder = {"gmat": encoder_options(encoder, task.source_dictionary)}
     else:
         of_encoder = {"encoder_stack": _stack(encoder, "encoder")}
-    shared = encoder.embed_tokens is decoder.embed_tokens
+    shared = encoder.embed_tokens.weight is decoder.embed_tokens.weight
     config = BoundedTransformerConfig(
         **of_encoder,
         decoder_stack=_stack(decoder, "decoder"),
@@ -122,7 +123,9 @@ def _stack(module: Any, kind: str) -> dict[str, Any]:
     longest = cfg.max_target_positions if is_decoder else cfg.max_source_positions
     name = "none"
     if positions is not None:
-        if isinstance(positions, SinusoidalPositionalEmbedding):
+        if isinstance(positions, MarianPositionalEmbedding):
+            name = "marian"
+        elif isinstance(positions, SinusoidalPositionalEmbedding):
             name = "sinusoidal"
         elif isinstance(positions, LearnedPositionalEmbedding):
             name, longest = "learned", positions.max_positions
@@ -132,6 +135,7 @@ def _stack(module: Any, kind: str) -> dict[str, Any]:
             )
     adaptive = module.embed_tokens if isinstance(module.embed_tokens, AdaptiveInput) else None
     tokens = module.embed_tokens
+    outputs = getattr(module, "output_projection", None)
     stack = StackConfig(
         vocab_size=tokens.cutoff[-1] if adaptive is not None else tokens.num_embeddings,
         pad_token_id=module.padding_idx,
@@ -152,6 +156,8 @@ def _stack(module: Any, kind: str) -> dict[str, Any]:
         scale_embeddings=module.embed_scale != 1.0,
         positions=name,
         max_positions=int(longest),
+        start_token_id=tokens.start if isinstance(tokens, StartEmbedding) else None,
+        output_bias=getattr(outputs, "bias", None) is not None,
         causal=_control(getattr(module, "causal_controls", None)),
         cross=_control(getattr(module, "cross_controls", None)),
         full=_control(getattr(module, "controls", None)),
@@ -245,7 +251,8 @@ def _head_words(head: Any) -> Tensor:
 def _of_decoder(decoder: Any) -> dict[str, Tensor]:
     weights = _weights(decoder, "decoder")
     if decoder.adaptive_softmax is None:
-        return weights | {"lm_head.weight": decoder.output_projection.weight}
+        outputs = decoder.output_projection.state_dict()
+        return weights | {f"lm_head.{name}": weight for name, weight in outputs.items()}
     return weights | {f"lm_head.{k}": v for k, v in _of_adaptive_softmax(decoder).items()}
 
 

@@ -62,6 +62,11 @@ class DocumentTranslator:
         if symbol is not None:
             vocabularies = tokenizer.get_vocab(), tokenizer.get_tgt_vocab()
             self.separators = Separators(*(words[symbol] for words in vocabularies))
+        tokens = self.settings.source_token, self.settings.target_token
+        self.starts = [
+            torch.tensor([] if one is None else [words[one]], dtype=torch.long)
+            for one, words in zip(tokens, (tokenizer.source.ids, tokenizer.target.ids), strict=True)
+        ]
 
     @classmethod
     def from_pretrained(
@@ -124,7 +129,7 @@ class DocumentTranslator:
     def _encoded(self, document: int, sentence: int, text: str) -> Tensor:
         """The tokens of a sentence, which end with eos."""
         tokens = self.tokenizer(text, verbose=False)["input_ids"]
-        limit = self.settings.max_source
+        limit = self.settings.max_source - len(self.starts[0])
         if len(tokens) > limit:
             reason = f"the model reads at most {limit} tokens, but the sentence has {len(tokens)}"
             raise SentenceError(document, sentence, reason)
@@ -144,7 +149,8 @@ class Separators(NamedTuple):
 class Row(NamedTuple):
     """A sentence to translate.
 
-    window: the sentences of the source, oldest first; prefix: (P,), the target context
+    window: the sentences of the source, oldest first
+    prefix: (P,), the start of the target's window and its context
     length: the largest number of tokens of the translation, without eos
     """
 
@@ -168,6 +174,7 @@ class DocumentSearch:
     ) -> None:
         self.model, self.settings = translator.model, translator.settings
         self.options, self.separators = options, translator.separators
+        self.source_start, self.target_start = translator.starts
         self.left_pad_source = translator.tokenizer.padding_side == "left"
         self.start, self.pad, self.eos = (
             int(getattr(self.model.config, f"{name}_token_id"))
@@ -179,7 +186,8 @@ class DocumentSearch:
         first, settings = self.documents.first_sentences(), self.settings
         contexts = settings.source_context, settings.target_context
         # How many previous sentences each has in its window.
-        self.source_counts = context_counts(self.sizes, first, contexts[0], settings.max_source)
+        room = settings.max_source - len(self.source_start)
+        self.source_counts = context_counts(self.sizes, first, contexts[0], room)
         available = np.arange(len(first)) - first
         self.target_counts = target_context_counts(self.source_counts, available, *contexts)
         self.most = settings.max_target - 1  # tokens of context and translation, without eos
@@ -227,10 +235,11 @@ class DocumentSearch:
             prefix = target_prefix(
                 context,
                 int(self.target_counts[sentence]),
-                context_room(length, self.most),
+                context_room(length, self.most - len(self.target_start)),
                 separator=self.separators.target,
                 eos=self.eos,
             )
+        prefix = torch.cat([self.target_start, prefix])
         window = self.sentences[sentence - int(self.source_counts[sentence]) : sentence + 1]
         return Row(window, prefix, min(length, self.most - len(prefix)))
 
@@ -276,7 +285,8 @@ class DocumentSearch:
         """The encoder's inputs for B windows."""
         separator = self.separators.source
         if separator is not None and not self.settings.as_sequences:
-            windows = [joined(row.window, separator) for row in rows]
+            start = self.source_start
+            windows = [torch.cat([start, joined(row.window, separator)]) for row in rows]
             return self._padded(windows, "input_ids", left=self.left_pad_source)
         current = [row.window[-1] for row in rows]
         inputs = self._padded(current, "input_ids", left=self.left_pad_source)

@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig
 
 from fairseq_memattn.transformers.arguments import NEW, OLD
 
-POSITIONS = ("sinusoidal", "learned", "none")
+POSITIONS = ("sinusoidal", "marian", "learned", "none")
 
 
 @dataclass
@@ -37,7 +37,9 @@ class StackConfig:
     norm_first: normalises the inputs of the sublayers, not their outputs
     norm_embeddings, norm_output: further layer norms
     scale_embeddings: multiplies embeddings by sqrt(embed_dim)
-    positions: "sinusoidal", "learned" or "none"; max_positions: the longest sequence
+    positions: "sinusoidal", "marian", "learned" or "none"; max_positions: the longest sequence
+    start_token_id: a token that has the embedding of padding, in the models of Marian
+    output_bias: of the projection to logits
     causal, cross, full: the controls of a decoder's and of an encoder's attention; softmax
         attention where None
     adaptive_input, adaptive_softmax: cutoffs and factor; None without
@@ -62,6 +64,8 @@ class StackConfig:
     scale_embeddings: bool = True
     positions: str = "sinusoidal"
     max_positions: int = 1024
+    start_token_id: int | None = None
+    output_bias: bool = False
     causal: ControlConfig | None = None
     cross: ControlConfig | None = None
     full: ControlConfig | None = None

@@ -97,7 +97,7 @@ def output_of(stack: StackConfig) -> nn.Module:
     """The projection of a decoder's outputs to logits, or to log probabilities by bands."""
     adaptive = stack.adaptive_softmax
     if adaptive is None:
-        return nn.Linear(stack.output_dim, stack.vocab_size, bias=False)
+        return nn.Linear(stack.output_dim, stack.vocab_size, bias=stack.output_bias)
     return AdaptiveSoftmax(embed_dim=stack.output_dim, **adaptive)
 
 

@@ -12,7 +12,7 @@ from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class
 from fairseq_memattn.attention.nn.control_pool import ControlPool, ControlSpec
 from fairseq_memattn.attention.step_graph import StepGraph, wants_graphs
-from fairseq_memattn.networks.positions import SinusoidalPositions
+from fairseq_memattn.networks.positions import MarianPositions, SinusoidalPositions
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveInput
 from fairseq_memattn.transformers.arguments import recomputes, refuse_cache, wants_states
 from fairseq_memattn.transformers.cache import MemoryCache
@@ -76,6 +76,8 @@ class Stack(nn.Module):
         self.embed_positions: Any = None
         if config.positions == "sinusoidal":
             self.embed_positions = SinusoidalPositions(config.embed_dim, config.pad_token_id + 1)
+        elif config.positions == "marian":
+            self.embed_positions = MarianPositions(config.embed_dim)
         elif config.positions == "learned":
             self.embed_positions = LearnedPositions(
                 config.max_positions, config.embed_dim, config.pad_token_id
@@ -90,7 +92,10 @@ class Stack(nn.Module):
         self, tokens: Tensor, padding: Tensor | None, start: Tensor, project: Any = None
     ) -> Tensor:
         """(B, T, E) of tokens (B, T). start: (B,), how many each row has read before."""
-        x = self.scale * self.embed_tokens(tokens)
+        config, words = self.config, tokens
+        if config.start_token_id is not None:
+            words = words.masked_fill(words.eq(config.start_token_id), config.pad_token_id)
+        x = self.scale * self.embed_tokens(words)
         x = x if project is None else project(x)
         if self.embed_positions is not None:
             if padding is None:

@@ -13,6 +13,7 @@ class TranslationSettings:
     source_context, target_context: the largest number of previous sentences on either side
     max_source, max_target: the largest number of tokens of a window on either side, eos included
     separator: the symbol between two sentences; None without context
+    source_token, target_token: the symbol before each window; None without
     as_sequences: whether the previous source sentences are separate sequences (T5Mem)
     """
 
@@ -22,6 +23,8 @@ class TranslationSettings:
     max_target: int
     separator: str | None = None
     as_sequences: bool = False
+    source_token: str | None = None
+    target_token: str | None = None
 
 
 @dataclass(frozen=True)

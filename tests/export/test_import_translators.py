@@ -13,20 +13,24 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
 from full import full
+from harness import COMMON, flags_of, generate, hypotheses, train
 
+from fairseq_memattn import cli
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.errors import MemAttnError
+from fairseq_memattn.host.checkpoints import read_checkpoint
 from fairseq_memattn.models import hf_translators
 from fairseq_memattn.models.abc_transformer import PretrainedTransformer
+from fairseq_memattn.pieces import join_pieces
+from fairseq_memattn.transformers.document_translator import DocumentTranslator
 from fairseq_memattn.transformers.pieces import SentencePieces
 
 UNSHARED = {"share_encoder_decoder_embeddings": False, "activation_function": "gelu"}
 UNSCALED = {"scale_embedding": False, "activation_function": "relu", "d_model": 30}
+MARIAN = [("marian", {}), full(("marian", UNSHARED)), full(("marian", UNSCALED))]
 KINDS = [
-    ("marian", {}),
-    full(("marian", UNSHARED)),
-    full(("marian", UNSCALED)),
-    ("nllb", {}),
+    *MARIAN,
+    full(("nllb", {})),
     full(("m2m", {"scale_embedding": False})),
     full(("mbart", {})),
 ]
@@ -89,18 +93,14 @@ def test_logits(both, left):
         assert logits.softmax(-1)[..., 0].max() < 1e-30
 
 
-def test_beams(both):
-    """From raw text: the translations of transformers, with their scores.
-
-    transformers divides a score by a length that counts the language, which a power of 0 hides.
-    """
-    texts, power = [*tiny.TEXT, tiny.UNKNOWN], int(both.kind == "marian")
+def translated(both, power: int = 1) -> dict[int, dict]:
+    """The best hypothesis of each text, in the way of fairseq-interactive."""
     task, symbols = both.task, both.task.source_dictionary
     source, _ = tiny.LANGUAGES[both.kind]
     pieces = SentencePieces(both.folder / f"dictionaries/spm.{source}.model")
     lines = [
         symbols.encode_line(" ".join(pieces.split(line)), add_if_not_exist=False).long()
-        for line in texts
+        for line in [*tiny.TEXT, tiny.UNKNOWN]
     ]
     dataset = task.build_dataset_for_inference(lines, [len(line) for line in lines])
     batches = task.get_batch_iterator(dataset, max_tokens=99, max_positions=(90, 90))
@@ -109,19 +109,112 @@ def test_beams(both):
     found = {}
     for batch in batches.next_epoch_itr(shuffle=False):
         hypotheses = task.inference_step(generator, [both.ours], batch)
-        found |= dict(zip(batch["id"].tolist(), hypotheses, strict=True))
-    for number, line in enumerate(texts):
+        found |= {n: best for n, (best, *_) in zip(batch["id"].tolist(), hypotheses, strict=True)}
+    return found
+
+
+def test_beams(both):
+    """From raw text: the translations of transformers, with their scores.
+
+    transformers divides a score by a length that counts the language, which a power of 0 hides.
+    """
+    power = int(both.kind == "marian")
+    found = translated(both, power)
+    for number, line in enumerate([*tiny.TEXT, tiny.UNKNOWN]):
         theirs = both.theirs.generate(
             **both.words(line, return_tensors="pt"),
             **{"num_beams": 3, "early_stopping": True, "min_new_tokens": 1, "max_new_tokens": 51},
             **{"length_penalty": power, "return_dict_in_generate": True, "output_scores": True},
             **tiny.search(both.kind, both.theirs, both.words),
         )
-        best = found[number][0]
+        best = found[number]
         expected = theirs.sequences[0, 1 if power else 2 :]
         assert both.rows[1][best["tokens"]].tolist() == expected.tolist()
         torch.testing.assert_close(best["score"], theirs.sequences_scores[0], rtol=0, atol=1e-5)
-    assert len({len(one[0]["tokens"]) for one in found.values()}) > 1
+    assert len({len(one["tokens"]) for one in found.values()}) > 1
+
+
+@pytest.mark.full
+def test_exported(both):
+    """The project's own model, with the tokenizer, translates raw text as the checkpoint does."""
+    data, output = both.folder / "dictionaries", both.folder / "exported"
+    languages = tiny.LANGUAGES[both.kind]
+    models = [str(data / f"spm.{language}.model") for language in languages]
+    argv = ["--path", both.folder / "model.pt", "--data", data, "--output", output, "--tokenizer"]
+    assert cli.main(["export", *map(str, argv), *models]) == 0
+    translator = DocumentTranslator.from_pretrained(output)
+    found = translator.translate([[*tiny.TEXT, tiny.UNKNOWN]], beam=3, max_len_b=50)
+    texts = []
+    for number in range(len(tiny.TEXT) + 1):
+        best = translated(both)[number]["tokens"]
+        texts.append(join_pieces(both.task.target_dictionary.string(best)))
+    assert found == [texts]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("both", MARIAN, indirect=True, ids=str)
+def test_back_to_marian(both):
+    """The folder that transformers reads has the same tokens and translations."""
+    data, output = both.folder / "dictionaries", both.folder / "marian"
+    argv = ["--path", both.folder / "model.pt", "--data", data, "--output", output, "--marian"]
+    models = [data / "spm.en.model", data / "spm.de.model"]
+    assert cli.main(["export", *map(str, [*argv, "--tokenizer", *models])]) == 0
+    again = transformers.MarianMTModel.from_pretrained(output)
+    words = tiny.tokenizer("marian", output)
+    for line in [*tiny.TEXT, tiny.UNKNOWN]:
+        found, expected = (
+            tokenizer.batch_decode(
+                model.generate(**tokenizer(line, return_tensors="pt"), num_beams=3, max_length=50),
+                skip_special_tokens=True,
+            )
+            for model, tokenizer in ((again, words), (both.theirs, both.words))
+        )
+        assert found == expected
+    (both.folder / "again").mkdir(exist_ok=True)
+    assert tiny.imported("marian", output, both.folder / "again") == 0
+    once, twice = (read_checkpoint(x / "model.pt") for x in (both.folder, both.folder / "again"))
+    assert once["model"].keys() == twice["model"].keys()
+    for name, weight in once["model"].items():
+        assert torch.equal(weight[1:], twice["model"][name][1:]), name  # <s> has no embedding
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["marian", "nllb"])
+def test_documents(kind, tmp_path, capsys):
+    """Fine-tuning with context and a bounded memory, by the commands, and the exported model."""
+    tiny.translator(kind, tmp_path / "hf")
+    assert tiny.imported(kind, tmp_path / "hf", tmp_path) == 0
+    languages, words = tiny.LANGUAGES[kind], tmp_path / "dictionaries"
+    for split in ("train", "valid", "test"):
+        texts = dict(zip(languages, (tiny.TEXT, tiny.OTHER), strict=True))
+        for suffix, lines in {**texts, "docid": ["a", "a", "a", "b", "b"]}.items():
+            (tmp_path / f"{split}.{suffix}").write_text("".join(f"{x}\n" for x in lines))
+    splits = [f"{split}={tmp_path / split}" for split in ("train", "valid", "test")]
+    given = ["--text", *splits, "--langs", *languages, "--output", tmp_path / "data"]
+    models = [words / f"spm.{one}.model" for one in languages]
+    given += ["--sentencepiece-model", *models, "--dictionary", words / f"dict.{languages[0]}.txt"]
+    assert cli.main(["prepare", "own-corpus", *map(str, given)]) == 0
+    data, separator = tmp_path / "data/bin", ["--context-separator", "_eos"]
+    flags = "--flags=--abc-cross-slots 4 --abc-causal-slots 3"
+    argv = [data, "--path", tmp_path / "model.pt", "--output", tmp_path / "converted.pt", flags]
+    argv += ["--arch", "abc_mlp_transformer", *separator[: 2 * (kind == "marian")]]
+    capsys.readouterr()
+    assert cli.main(["convert", *map(str, argv)]) == 0
+    contexts = ["--source-context", 2, "--target-context", 2]
+    told = [*COMMON, *flags_of(capsys.readouterr().out), *contexts, "--max-update", 3]
+    trained = train(data, tmp_path / "trained", *told)
+    task = ["--task", "document_translation", *contexts]
+    if kind == "nllb":
+        task += ["--source-token", languages[0], "--target-token", languages[1]]
+    search = ["--beam", 3, "--max-len-b", 30, "--batch-size", 2]
+    found = hypotheses(generate(trained, *task, *search))
+    exported = ["--path", trained.checkpoint, "--data", data, "--output", tmp_path / "exported"]
+    assert cli.main(["export", *map(str, exported), "--check", "2"]) == 0
+    translator = DocumentTranslator.from_pretrained(tmp_path / "exported")
+    texts = [join_pieces(one.text) for one in found.values()]
+    documents = [tiny.TEXT[:3], tiny.TEXT[3:]]
+    assert translator.translate(documents, beam=3, max_len_b=30) == [texts[:3], texts[3:]]
+    assert len({*texts}) > 1
 
 
 LARGE = {"d_model": 1024, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096}
@@ -132,15 +225,14 @@ OPUS |= {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "scale_embe
 OPUS |= {"encoder_layers": 6, "decoder_layers": 6, "max_position_embeddings": 512}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
         ("Marian", OPUS),  # opus-mt-en-de
-        full("M2M100", LARGE | {"vocab_size": 128112}),  # m2m100_418M
-        full("M2M100", LARGE | {"vocab_size": 256206}),  # nllb-200-distilled-600M
-        full(
-            "MBart", LARGE | {"vocab_size": 250054, "decoder_start_token_id": 2}
-        ),  # mbart-large-50
+        ("M2M100", LARGE | {"vocab_size": 128112}),  # m2m100_418M
+        ("M2M100", LARGE | {"vocab_size": 256206}),  # nllb-200-distilled-600M
+        ("MBart", LARGE | {"vocab_size": 250054, "decoder_start_token_id": 2}),  # mbart-large-50
     ],
 )
 def test_published_sizes(name, sizes):
