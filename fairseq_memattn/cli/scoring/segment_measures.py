@@ -54,29 +54,30 @@ def metricx(args: argparse.Namespace) -> Callable[[Texts], list[float]]:
 def _segale(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]:
     """The shares of omitted and added sentences, and metrics with their worst score for each."""
     chrf = CHRF(lowercase=args.lowercase)
-    metrics: dict[str, tuple[Callable[[Texts], list[float]], float]] = {
-        "chrF2": (lambda x: segment_scores(chrf, x.hypotheses, [x.references]), 0.0)
-    }
-    names = {"chrF2": ""}
+    # The scores of texts, the worst score, and the signature, which chrF has after its scores.
+    metrics: dict[str, tuple[Callable[[Texts], list[float]], float, Callable[[], object]]] = {
+        "chrF2": (
+            lambda x: segment_scores(chrf, x.hypotheses, [x.references]), 0.0, chrf.get_signature
+        )
+    }  # fmt: skip
     if args.comet:
         comet = load_comet(args.comet)
-        metrics["COMET"], names["COMET"] = (partial(comet_scores, comet), 0.0), comet.signature
+        metrics["COMET"] = partial(comet_scores, comet), 0.0, lambda: comet.signature
     if args.metricx:
-        metrics["MetricX"], names["MetricX"] = (metricx(args), WORST), f"model:{args.metricx}"
+        metrics["MetricX"] = metricx(args), WORST, lambda: f"model:{args.metricx}"
     documents = texts.documents or [Document("", 0, len(texts.references))]
     columns = _columns(texts)
     measured = {}
     for place, what in enumerate(("omitted %", "added %")):
         results = {x: Result(omitted_and_added(one)[place]) for x, one in texts.aligned.items()}
         measured[f"SEGALE {what}"] = Measured("aligner:word-edits", results)
-    for name, (scores, worst) in metrics.items():
+    for name, (scores, worst, signature) in metrics.items():
         results = {
             x: Result(segale_score(scores, columns[x], one, documents, worst))
             for x, one in texts.aligned.items()
         }
-        signature = names[name] or str(chrf.get_signature())  # chrF's is known after its scores
-        prefix = f"null:{worst:g}|mean:documents|aligner:word-edits|"
-        measured[f"SEGALE-{name}"] = Measured(prefix + signature, results)
+        known = f"null:{worst:g}|mean:documents|aligner:word-edits|{signature()}"
+        measured[f"SEGALE-{name}"] = Measured(known, results)
     return measured
 
 

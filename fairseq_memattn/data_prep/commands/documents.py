@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairseq_memattn.data_prep.formats import FORMATS, OURS
 from fairseq_memattn.data_prep.formats.document_format import Format, Writer, read_only
-from fairseq_memattn.data_prep.formats.releases import SEGMENTS, Choice, Condition
+from fairseq_memattn.data_prep.formats.releases import SEGMENTS, Choice, condition
 from fairseq_memattn.data_prep.pipeline.arguments import add_options, name_and, positive
 from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import (
@@ -99,9 +99,7 @@ def convert_from(form: Format, args: argparse.Namespace, counts: Counter[str]) -
     malformed input, and then writes nothing.
     """
     inputs = form.paths(args.input, args.langs, args.boundaries)
-    sentences = form.read(inputs)
-    if not form.unique:
-        sentences = contiguous(sentences, inputs[-1])
+    sentences = contiguous(form.read(inputs), inputs[-1])
     dropped = [0, 0]
     if args.drop_empty:
         sentences = with_text(sentences, dropped)
@@ -262,20 +260,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=name_and("NAME=COLUMN", str),
         metavar="NAME=COLUMN",
         help="of tsv: the column of a language or of docid, by its name in the header or its "
-        "number, where it has another name; of records: each key, or keys between dots",
+        "number, where it has another name; of jsonl: its key, or keys between dots",
     )
     reading.add_argument(
         "--where",
         nargs="+",
-        type=Condition.parse,
+        type=condition,
         metavar="KEY=VALUE",
-        help="of records and releases: read the rows for which all of these hold, with =, !=, >= "
+        help="of jsonl and releases: read the rows for which all of these hold, with =, !=, >= "
         "or <=; for dochplt and paradocs, pairs of sentences, such as 'bicleaner-score>=0.5'",
     )
     reading.add_argument(
         "--segments",
         choices=SEGMENTS,
-        help="of records, wmt24pp and wmt: what becomes a line (default for wmt: paragraphs)",
+        help="of jsonl, wmt24pp and wmt: what becomes a line (default for wmt: paragraphs)",
     )
     reading.add_argument(
         "--test-suites",

@@ -19,7 +19,6 @@ from fairseq_memattn.data_prep.formats.boundaries import (
 from fairseq_memattn.data_prep.formats.document_format import Format, read_only, release
 from fairseq_memattn.data_prep.formats.one_file import (
     read_json_documents,
-    read_json_sentences,
     read_table,
     write_json_documents,
     write_json_sentences,
@@ -87,12 +86,12 @@ FORMATS: dict[str, Format] = {
         example="a line <d> before each document, in every file:  "
         "<d> | Hello. | Bye. | <d> | Well.",
     ),
-    "jsonl": Format(
-        read_json_sentences,
-        write_json_sentences,
+    "jsonl": release(
+        read_records,
+        ("columns", "where", "segments"),
+        'PREFIX.jsonl, a sentence a line:  {"docid": "talk_1", "en": "Hello.", "es": "Hola."}',
+        write=write_json_sentences,
         one_file="jsonl",
-        example="PREFIX.jsonl, a sentence a line:  "
-        '{"docid": "talk_1", "en": "Hello.", "es": "Hola."}',
     ),
     "jsonl-documents": Format(
         read_json_documents,
@@ -136,11 +135,6 @@ FORMATS: dict[str, Format] = {
         read_only,
         example='GuoFeng, PREFIX.LANG:  <BOOK id="b"> | <CHAPTER id="c"> | Hello. | </CHAPTER> ...',
     ),
-    "records": release(
-        read_records,
-        ("columns", "where", "segments"),
-        'JSON lines, keys of --columns:  {"id": 7, "lang": {"en": "Hi."}} has id, lang.en',
-    ),
     "wmt24pp": release(
         read_wmt24pp,
         ("where", "segments"),
@@ -163,12 +157,10 @@ FORMATS: dict[str, Format] = {
         read_dochplt,
         ("where",),
         'DocHPLT:  {"lang_pair": "en-xh", "src_doc": {"ids": ..., "sentences": ...}, ...}',
-        unique=True,
     ),
     "paradocs": release(
         read_paradocs,
         ("where",),
         "ParaDocs, 000.gz:  18 fields between tabs, from src, tgt to src_docid, tgt_docid",
-        unique=True,
     ),
 }

@@ -43,7 +43,6 @@ class Format:
     takes: options of `documents from` that the format has
     release: whether --input is the path of a file, or a pattern of several, and `read` takes
         `chosen`, the options and the languages
-    unique: whether no id can come back
     """
 
     read: Reader
@@ -57,7 +56,6 @@ class Format:
     one_file: str = ""
     takes: tuple[str, ...] = ()
     release: bool = False
-    unique: bool = False
 
     def of(self, languages: Sequence[str]) -> Format:
         """The format whose `read` and `write` know the languages.
@@ -77,7 +75,9 @@ class Format:
     ) -> list[Path]:
         """The files of a corpus in this format: PREFIX.LANG, then the boundaries."""
         if self.release:
-            return [Path(path) for path in sorted(glob(prefix)) or [prefix]]
+            found = [Path(path) for path in sorted(glob(prefix))]
+            if found or not self.one_file:
+                return found or [Path(prefix)]
         if self.one_file:
             suffix = f".{self.one_file}"
             return [Path(prefix.removesuffix(suffix) + suffix)]

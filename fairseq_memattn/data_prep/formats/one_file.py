@@ -131,16 +131,6 @@ def sentence(path: Path, line: int, row: Mapping[str, str], languages: Sequence[
 # --------------------------------------------------------------- with the ids of documents
 
 
-def read_json_sentences(paths: Sequence[Path], languages: Sequence[str]) -> Iterator[Sentence]:
-    """Sentences of the objects. Raises MemAttnError for a text with a line break."""
-    breaks: Counter[str] = Counter()
-    keys = {name: name for name in (*languages, DOCID)}
-    for sentence in read_jsonl(paths[0], languages, keys, breaks):
-        if breaks:
-            raise MemAttnError(f"{paths[0]}, line {sentence.line}: a text has a line break")
-        yield sentence
-
-
 def write_json_sentences(
     sentences: Iterable[Sentence], files: Sequence[TextIO], languages: Sequence[str]
 ) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from fairseq_memattn.data_prep.formats.document_format import DOCID, by_document
 from fairseq_memattn.data_prep.formats.one_file import read_sgm, text_of, the_keys
@@ -34,31 +34,12 @@ CONDITION = re.compile("([^<>=!]+)(>=|<=|!=|=)(.*)", re.S)
 SEGMENTS = ("rows", "paragraphs")
 
 
-class Condition(NamedTuple):
-    """KEY=VALUE, KEY!=VALUE, KEY>=NUMBER or KEY<=NUMBER. key: as in `value_at`"""
-
-    key: str
-    sign: str
-    value: Any
-
-    @staticmethod
-    def parse(given: str) -> "Condition":
-        """Raises ValueError for another form."""
-        found = CONDITION.fullmatch(given)
-        key, sign, value = found.groups() if found else (given, "<=", "")
-        return Condition(key, sign, float(value) if sign in ("<=", ">=") else value)
-
-    def holds(self, entry: Entry, where: str) -> bool:
-        """Raises MemAttnError for a missing key, and for a value that is no number."""
-        value = value_at(entry, self.key, where)
-        if self.sign in ("=", "!="):
-            text = value if isinstance(value, str) else json.dumps(value)
-            return bool((text == self.value) == (self.sign == "="))
-        try:
-            return bool((float(value) - self.value) * (1 if self.sign == ">=" else -1) >= 0)
-        except (TypeError, ValueError):
-            what = f"{self.key!r} must be a number, but is {value!r:.40}"
-            raise MemAttnError(f"{where}: {what}") from None
+def condition(given: str) -> tuple[str, str, str]:
+    """KEY=VALUE, KEY!=VALUE, KEY>=NUMBER or KEY<=NUMBER. Raises ValueError for another form."""
+    key, sign, value = CONDITION.fullmatch(given).groups()  # type: ignore[union-attr]
+    if sign in (">=", "<="):
+        float(value)
+    return key, sign, value
 
 
 @dataclass(frozen=True)
@@ -66,8 +47,8 @@ class Choice:
     """What is read of a release.
 
     counts: gets the numbers of what is left out
-    columns: the key of each language and of the document's id
-    where: conditions for each row, or for each pair of sentences in a row
+    columns: the key of a language or of the document's id, if it is not the name
+    where: a `condition` for each row, or for each pair of sentences in a row
     segments: what becomes a line, one of SEGMENTS or "" for the default of the format
     test_suites: whether WMT's test suites are read
     """
@@ -75,15 +56,29 @@ class Choice:
     languages: Sequence[str]
     counts: Counter[str]
     columns: Mapping[str, str] = field(default_factory=dict)
-    where: Sequence[Condition] = ()
+    where: Sequence[tuple[str, str, str]] = ()
     segments: str = ""
     test_suites: bool = False
 
     def takes(self, entry: Entry, where: str, what: str) -> bool:
-        """Whether all conditions hold; the first one that does not is counted."""
-        for condition in self.where:
-            if not condition.holds(entry, where):
-                self.counts[f"{what} without {''.join(map(str, condition))} left out"] += 1
+        """Whether all conditions hold; the first one that does not is counted.
+
+        Raises MemAttnError for a missing key, and for a value that is no number.
+        """
+        for key, sign, wanted in self.where:
+            value = value_at(entry, key, where)
+            if sign in ("=", "!="):
+                text = value if isinstance(value, str) else json.dumps(value)
+                holds = (text == wanted) == (sign == "=")
+            else:
+                try:
+                    more = float(value) - float(wanted)
+                except (TypeError, ValueError):
+                    text = f"{key!r} must be a number, but is {value!r:.40}"
+                    raise MemAttnError(f"{where}: {text}") from None
+                holds = more >= 0 if sign == ">=" else more <= 0
+            if not holds:
+                self.counts[f"{what} without {key}{sign}{wanted} left out"] += 1
                 return False
         return True
 
@@ -119,16 +114,15 @@ def parquet_rows(path: Path) -> Iterator[Any]:
 
 def read_records(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     """The rows, of which those with one id are a document; by default each is a line."""
-    languages, columns = chosen.languages, chosen.columns
-    if set(columns) != {*languages, DOCID}:
-        names = " ".join(f"{name}=KEY" for name in (*languages, DOCID))
-        raise MemAttnError(f"--columns must be {names}, but is {' '.join(columns) or 'empty'}")
+    columns = {x: chosen.columns.get(x, x) for x in (*chosen.languages, DOCID)}
     for number, where, entry in objects(paths):
         if chosen.takes(entry, where, "rows"):
-            texts = [text_at(entry, columns[name], where) for name in languages]
             document = text_of(value_at(entry, columns[DOCID], where), True, where, Counter())
+            if not document.strip():
+                raise MemAttnError(f"{where}: the id of the document is empty")
+            texts = [text_at(entry, columns[name], where) for name in chosen.languages]
             for row in lines_of(texts, chosen.segments, chosen.counts):
-                yield Sentence(row, document, number)
+                yield Sentence(row, document.strip(), number)
 
 
 def text_at(entry: Entry, key: str, where: str) -> str:
@@ -147,7 +141,7 @@ def lines_of(
         counts["documents with unequal numbers of paragraphs, which became one line each"] += 1
         columns = [[" ".join(column)] for column in columns]
     for row in zip(*columns, strict=True):
-        yield tuple(" ".join(text.split()) for text in row)
+        yield tuple(text_of(text.strip("\n\r"), False, "", counts) for text in row)
 
 
 def paragraphs(text: str) -> list[str]:
@@ -163,7 +157,7 @@ def read_wmt24pp(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     languages = chosen.languages
     columns = dict(zip(languages, ("source", "target"), strict=False)) | {DOCID: "document_id"}
     rules = ["is_bad_source=false", "domain!=canary", f"lp={'-'.join(languages)}"]
-    where = [*map(Condition.parse, rules[: len(languages) + 1]), *chosen.where]
+    where = [*map(condition, rules[: len(languages) + 1]), *chosen.where]
     yield from read_records(paths, replace(chosen, columns=columns, where=where))
 
 
@@ -252,7 +246,7 @@ def read_paradocs(paths: Sequence[Path], chosen: Choice) -> Iterator[Sentence]:
     that does not follow the one before in the source, or that breaks a rule. A condition of the
     user takes the place of the rule with its key and sign.
     """
-    rules = {one[:2]: one for one in (*map(Condition.parse, RULES), *chosen.where)}
+    rules = {one[:2]: one for one in (*map(condition, RULES), *chosen.where)}
     parts = _parts(paths, replace(chosen, where=[*rules.values()]))
     documents = 0
     for _, part in groupby(parts, lambda pair: pair[0]):

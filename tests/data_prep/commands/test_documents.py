@@ -249,7 +249,6 @@ MALFORMED = [
     ("blank-lines", {"en": "a\n\n\nb\n", "ru": "А\n\n\nБ\n"}, "en, line 3: the document before"),
     ("g-transformer", {"en": "<s> a </s>\n", "ru": "<s> А </s> <s> Б </s>\n"}, "1, but has 2"),
     ("jsonl", {"jsonl": '{"docid": 1, "en": "a"}\n'}, "jsonl, line 1: has no key 'ru'"),
-    ("jsonl", {"jsonl": '{"docid": 1, "en": "a\\nb", "ru": "А"}\n'}, "line 1: a text has a line"),
     ("jsonl-documents", {"jsonl": '{"docid": 1, "en": ["a"], "ru": []}\n'}, "must be a list of"),
     (
         "jsonl-documents",

@@ -43,7 +43,7 @@ def test_wmt24pp(tmp_path: Path, capsys: Capture) -> None:
     assert "note: 1 rows without is_bad_source=false left out" in capsys.readouterr().out
     assert read(path, "wmt24pp", "--where", "document_id=b") == ["En 3|De 3|b"]
     columns = ["--columns", "en=source", "de=target", "docid=document_id"]
-    assert len(read(path, "records", *columns)) == 5
+    assert len(read(path, "jsonl", *columns)) == 5
 
 
 def document(name: str, reference: object = "Eins.\n\nZwei.", **others: Any) -> Entry:
@@ -140,7 +140,7 @@ def test_wmt_xml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "options", "message"),
     [
-        ("records", "", "--columns must be en=KEY de=KEY docid=KEY"),
+        ("jsonl", "", "line 1: has no key 'docid'"),
         ("wmt", "", "line 1: has no key 'doc_id'"),
         ("dochplt", "", "the pair is en-xh"),
         ("wmt24pp", "--where source>=1", "'source' must be a number"),
