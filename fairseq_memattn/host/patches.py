@@ -82,6 +82,11 @@ PATCHES = (
         reason=SAFETY,
     ),
     Patch(
+        "fairseq.checkpoint_utils:overwrite_args_by_name",
+        "options that a checkpoint's task did not have yet are not left out",
+        options.keep_later_options,
+    ),
+    Patch(
         "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
         "`--encoder-embed-path` of a checkpoint's training is not read again",
         options.forget_embedding_files,

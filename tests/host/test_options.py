@@ -218,3 +218,12 @@ def test_layers_to_keep_of_a_training():
     given = "data --arch transformer --encoder-layers-to-keep 0,2".split()
     parsed = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), given)
     assert parsed.encoder_layers_to_keep == "0,2"
+
+
+def test_options_that_a_checkpoint_did_not_have_yet():
+    known = {"_name": "document_translation", "source_context": 2}
+    cfg = OmegaConf.create({"task": known, "model": {"dropout": 0.1}})
+    given = {"eval_bleu_tokenizer": "zh", "source_context": 3, "dropout": 0.2, "other": 1}
+    checkpoint_utils.overwrite_args_by_name(cfg, given)
+    task = {**known, "eval_bleu_tokenizer": "zh", "source_context": 3}
+    assert cfg == {"task": task, "model": {"dropout": 0.2}}

@@ -108,6 +108,23 @@ def check_search(cfg: Any, command: str) -> None:
         )
 
 
+def keep_later_options(overwrite: Callable[..., Any], cfg: Any, overrides: Any) -> Any:
+    """`overwrite_args_by_name`, also of options that the task of a checkpoint did not have yet.
+
+    fairseq-validate would evaluate as if they were not given.
+    """
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+    from omegaconf import open_dict
+
+    task = cfg.get("task")
+    known = TASK_DATACLASS_REGISTRY.get(task.get("_name")) if task else None
+    for name in known.__dataclass_fields__ if known else ():
+        if name in (overrides or {}) and name not in task:
+            with open_dict(task):
+                task[name] = overrides[name]
+    return overwrite(cfg, overrides)
+
+
 def forget_embedding_files(load: Callable[..., Any], path: str, *args: Any, **kwargs: Any) -> Any:
     """`load_checkpoint_to_cpu`, of whose model embeddings are not read from files.
 
