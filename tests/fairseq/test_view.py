@@ -95,9 +95,9 @@ def test_softmax_attention_of_single_sentences(softmax, tmp_path, corpus):
 @pytest.mark.full
 def test_its_own_translation(document_model, sentences, tmp_path):
     """As fairseq-generate translates the document."""
-    page = viewed(document_model, tmp_path / "x.html", "--document", DOCUMENT, "--beam", 2)
+    search = ["--beam", 2, "--max-len-a", 0.5, "--max-len-b", 2]
+    page = viewed(document_model, tmp_path / "x.html", "--document", DOCUMENT, *search)
     assert page["translation"] == "the model's own"
-    search = ["--beam", 2, "--max-len-a", 0, "--max-len-b", 200]
     expected = hypotheses(generate(document_model, *WINDOWS, *search))
     for place, sentence in enumerate(sentences):
         assert "".join(page["target"][place][:-1]) == f" {expected[sentence].text}"

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.shared import models, segmentation
-from fairseq_memattn.cli.shared.generated_text import SEARCH
+from fairseq_memattn.cli.shared.generated_text import SEARCH, add_search, check_search, search_of
 from fairseq_memattn.cli.shared.inputs import check_given, read_texts, refuse_unused, same_lines
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.cli.shared.texts import words
-from fairseq_memattn.errors import LARGEST
 from fairseq_memattn.files import write_text
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with a document of --subset: its reference in place of the model's own translation",
     )
     segmentation.add_arguments(parser)
-    add("--beam", f"beam size (default: {SEARCH['beam']})", type=int)
-    add("--lenpen", f"length penalty (default: {SEARCH['lenpen']})", type=float)
+    add_search(add)
     add("--output", "page to write, a .html", type=Path, required=True)
 
 
@@ -64,9 +62,7 @@ def run(args: argparse.Namespace) -> None:
     source, target = encoded(loaded, lines, segment) if lines else of_subset(args, loaded)
     check_lengths(args, loaded, source, target)
     if target is None:
-        given = {"beam": args.beam, "lenpen": args.lenpen}
-        search = {**SEARCH, **{name: x for name, x in given.items() if x is not None}}
-        (target,) = loaded.translator(search).translate([source])
+        (target,) = loaded.translator(search_of(args)).translate([source])
     page = content(args, loaded, source, target)
     template = (files("fairseq_memattn") / "templates/view/page.html").read_text("utf-8")
     # `</` would end the script, and `<!--` change how the page goes on.
@@ -83,10 +79,10 @@ def check(args: argparse.Namespace) -> None:
         names = ("subset", "document", "reference")
         refuse_unused(args, names, f"is for the data, but --text {args.text} was given")
     check_given(args, ["document"], 0)
-    check_given(args, ["beam"], 1, LARGEST)
+    check_search(args)
     if args.target or args.reference:
         reason = "is for the model's own translation, but another is given"
-        refuse_unused(args, ("beam", "lenpen"), reason)
+        refuse_unused(args, tuple(SEARCH), reason)
     if args.output.suffix != ".html":
         raise ValueError(f"--output must end with .html, but is {args.output}")
     given = (args.text, args.target, args.sentencepiece_model, args.subword_nmt)

@@ -67,6 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "also write the translations as text, one example a line, or, with the suffix .jsonl "
         "or .tsv, as a table with the sources",
     )
+    add_search(add)
+
+
+def add_search(add: Options) -> None:
     add("--beam", f"beam size (default: {SEARCH['beam']})", type=int)
     add("--lenpen", f"length penalty (default: {SEARCH['lenpen']})", type=float)
     add(
@@ -78,13 +82,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-len-b", f"b (default: {SEARCH['max_len_b']})", type=int)
 
 
+def check_search(args: argparse.Namespace) -> None:
+    for name in SEARCH:
+        check_given(args, [name], LEAST[name], LARGEST)
+
+
+def search_of(args: argparse.Namespace) -> dict[str, float]:
+    """The options of the search, with fairseq's defaults."""
+    given = {name: getattr(args, name) for name in SEARCH}
+    return {name: SEARCH[name] if value is None else value for name, value in given.items()}
+
+
 def check(args: argparse.Namespace) -> None:
     if args.data is None:
         missing = "the data and --path of a model, or a folder that `memattn export` has written"
         raise ValueError(f"--generate needs {missing}")
     refuse_unused(args, ["scores"], "is for contrastive sets; --generate has no scores")
-    for name in SEARCH:
-        check_given(args, [name], LEAST[name], LARGEST)
+    check_search(args)
     _check_sources(args)
     if args.path is None:
         refuse_unused(args, OF_CHECKPOINTS, "is for --path; an exported folder has its own")
@@ -151,8 +165,7 @@ def with_sources(
 
 def translations(args: argparse.Namespace, examples: Sequence[Example]) -> list[str]:
     """One line for each example, which has the translations of all sentences of its source."""
-    given = {name: getattr(args, name) for name in SEARCH}
-    search = {name: SEARCH[name] if value is None else value for name, value in given.items()}
+    search = search_of(args)
     work = _with_folder if args.path is None else _with_checkpoints
     found = work(args, examples, search)
     empty = [number for number, sentences in enumerate(found, 1) if not sentences[-1].strip()]
