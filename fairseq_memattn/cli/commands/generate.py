@@ -94,12 +94,14 @@ def continued(
     tokenizer.padding_side = "left"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    given = settings(args, tokenizer)
+    given, size = settings(args, tokenizer), args.batch_size
     if streams(args):
         given["streamer"] = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
-    size = 1 if streams(args) or tokenizer.pad_token is None else args.batch_size
+    if streams(args) or tokenizer.pad_token is None:
+        size = 1
     texts: list[str] = []
-    with tqdm(total=len(prompts), unit="prompt", disable=None, leave=False) as bar:
+    hidden = streams(args) or None
+    with tqdm(total=len(prompts), unit="prompt", disable=hidden, leave=False) as bar:
         for start in range(0, len(prompts), size):
             batch = encoded(args, tokenizer, prompts[start : start + size]).to(model.device)
             tokens = model.generate(**batch, **given)[:, batch["input_ids"].shape[1] :]
