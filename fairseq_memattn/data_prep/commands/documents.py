@@ -99,7 +99,10 @@ def convert_from(form: Format, args: argparse.Namespace, counts: Counter[str]) -
     malformed input, and then writes nothing.
     """
     inputs = form.paths(args.input, args.langs, args.boundaries)
-    sentences = contiguous(form.read(inputs), inputs[-1])
+    found = form.read(inputs)
+    if not form.release:  # whose readers have a bar
+        found = progress(found, args.input, inputs[0])
+    sentences = contiguous(found, inputs[-1])
     dropped = [0, 0]
     if args.drop_empty:
         sentences = with_text(sentences, dropped)
@@ -127,7 +130,8 @@ def convert_to(form: Format, args: argparse.Namespace) -> list[str]:
     inputs = OURS.paths(args.input, args.langs)
     limit = args.max_tokens or form.max_tokens
     write = form.write if limit is None else partial(form.write, max_tokens=limit)
-    sentences = fitting(read_documents(inputs), inputs[:-1], form, limit)
+    found = progress(read_documents(inputs), args.input, inputs[0])
+    sentences = fitting(found, inputs[:-1], form, limit)
     outputs = replace(form, release=False).paths(args.output, args.langs, args.boundaries)
     return write_sentences(sentences, inputs, write, outputs, args.force)
 
@@ -165,7 +169,7 @@ def write_sentences(
     refuse_overwriting(inputs, outputs, force)
     counts = Counts()
     with write_all_or_nothing(outputs) as files:
-        counted = counts.of(progress(sentences, str(outputs[0])))
+        counted = counts.of(sentences)
         note = write(counted, files)
         if counts.sentences == 0:
             raise MemAttnError(f"{inputs[0]}: no sentences")

@@ -25,7 +25,7 @@ from typing import Any, TextIO
 from fairseq_memattn.data_prep.formats.document_format import DOCID, by_document
 from fairseq_memattn.data_prep.formats.one_file import read_sgm, text_of, the_keys
 from fairseq_memattn.data_prep.text.aligned import Sentence
-from fairseq_memattn.data_prep.text.lines import raw_pairs, read_lines
+from fairseq_memattn.data_prep.text.lines import progress, raw_pairs, read_lines
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.text_columns import json_object
 
@@ -96,7 +96,8 @@ def value_at(entry: Entry, key: str, where: str) -> Any:
 def objects(paths: Sequence[Path]) -> Iterator[tuple[int, str, Entry]]:
     """The number, place and content of each object of JSON lines, and of each row of Parquet."""
     for path in paths:
-        rows = parquet_rows(path) if path.suffix == ".parquet" else read_lines(path)
+        text = path.suffix != ".parquet"
+        rows = progress(read_lines(path), path.name, path) if text else parquet_rows(path)
         for number, row in enumerate(rows, start=1):
             where = f"{path}, line {number}"
             yield number, where, json_object(row, where) if isinstance(row, str) else row
@@ -263,7 +264,8 @@ def _parts(paths: Sequence[Path], chosen: Choice) -> Iterator[tuple[int, Sentenc
     """The sentences of ParaDocs with the number of their part of a document."""
     part, before = 0, None
     for path in paths:
-        for number, line in enumerate(read_lines(path), start=1):
+        lines = progress(read_lines(path), path.name, path)
+        for number, line in enumerate(lines, start=1):
             where, fields = f"{path}, line {number}", [text.strip() for text in line.split("\t")]
             if len(fields) != len(PARADOCS):
                 raise MemAttnError(f"{where}: must have {len(PARADOCS)} fields, not {len(fields)}")

@@ -97,7 +97,10 @@ class Pipeline:
             counts = Counter({unit: 0, "documents": 0} if documents else {unit: 0})
             with write_all_or_nothing(outputs) as files:
                 last = None
-                lines = progress(rows(counts), f"text/{split}")
+                # A pair is a line of the first file, unless there are several or it is XML.
+                plain = len(inputs) <= len(outputs) and inputs[0].suffix not in (".xml", ".sgm")
+                path = inputs[0] if plain else None
+                lines = progress(rows(counts), f"text/{split}", path)
                 for row in lines:
                     if unit == "pairs" and not all(row[:2]):
                         counts["pairs with an empty side dropped"] += 1
