@@ -327,6 +327,7 @@ def read(name):
 
 
 @needs("docmt")
+@pytest.mark.full
 def test_omitted_and_added_sentences_of_real_text(case):
     """Every tenth verse is left out, and a sentence of a chat follows every twentieth one."""
     sentences, ids = read("docmt/bible-en-de/test.de"), read("docmt/bible-en-de/test.docid")

@@ -36,7 +36,10 @@ SEGMENTS = ("rows", "paragraphs")
 
 def condition(given: str) -> tuple[str, str, str]:
     """KEY=VALUE, KEY!=VALUE, KEY>=NUMBER or KEY<=NUMBER. Raises ValueError for another form."""
-    key, sign, value = CONDITION.fullmatch(given).groups()  # type: ignore[union-attr]
+    found = CONDITION.fullmatch(given)
+    if not found:
+        raise ValueError(given)
+    key, sign, value = found.groups()
     if sign in (">=", "<="):
         float(value)
     return key, sign, value
