@@ -105,7 +105,7 @@ def test_squad_and_a_pretrained_model(tmp_path: Path, capsys: pytest.CaptureFixt
         other = name.replace("valid", "train")
         assert lines(tmp_path / "second" / name) == lines(tmp_path / "first" / other)
 
-    (tmp_path / "dict.txt").write_text("▁about 3\n")
+    (tmp_path / "dict.txt").write_text("a 3\n")
     options = f"--sentencepiece-model {model} --dictionary {tmp_path / 'dict.txt'}"
     assert run(squad, tmp_path / "third", options, valid=train) == 0
     assert "not in the dictionary (<unk>)" in capsys.readouterr().out
