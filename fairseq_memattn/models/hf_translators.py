@@ -226,7 +226,7 @@ def weights(
             ours[name.removeprefix("model.")] = weight.float()
     if has_bias(saved, config):
         bias = saved.get("final_logits_bias", torch.zeros(len(rows[1]))).float().view(-1)[rows[1]]
-        if config["model_type"] == "marian":
+        if rows[1][0] == rows[1][1]:  # there is no <s>
             bias[0] = EXCLUDED
         ours["decoder.output_projection.bias"] = bias
     return ours

@@ -45,6 +45,11 @@ def read(folder: Path, config: Mapping[str, Any], languages: Sequence[str | None
         rows = zip(map(_ids, own), spm, named, strict=True)
         return [Side(ids, pieces, str(name), None) for ids, pieces, name in rows]
     _check_given(languages)
+    if told.get("legacy_behaviour"):
+        raise MemAttnError(
+            f"{settings}: legacy_behaviour must be false, with which sentences begin with their "
+            "language"
+        )
     ids = _with_languages(folder, str(config["model_type"]), told)
     sides = []
     for name in map(str, languages):
