@@ -3,7 +3,8 @@
     python recipes/stream/book.py book.en -- fairseq-interactive ... --buffer-size 1
 
 Gives the lines of a document to the command, one after another. The last tenth of them takes turns
-with the first tenth, which a second process translates, so that other programs slow down both.
+with the first tenth, which a second process translates that has translated it once before, so that
+other programs slow down both, and both are warm.
 Prints the CPU time of a sentence in either, the resident memory after the first tenth and at the
 end, and how many sentences of the first and last tenth are exactly those of --reference. Ends with
 1 unless each line has one translation, which is not empty.
@@ -73,6 +74,7 @@ def main() -> int:
     resident = [late.resident()]
     late.read(lines[tenth:rest])
     early = Reader(command)
+    early.read([*lines[:tenth], ""])  # an empty line ends the document
     early.read(lines[:1])
     seconds = [0.0, 0.0]
     for turn in range(0, tenth, TURN):
