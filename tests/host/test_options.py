@@ -227,3 +227,6 @@ def test_options_that_a_checkpoint_did_not_have_yet():
     checkpoint_utils.overwrite_args_by_name(cfg, given)
     task = {**known, "eval_bleu_tokenizer": "zh", "source_context": 3}
     assert cfg == {"task": task, "model": {"dropout": 0.2}}
+    legacy = OmegaConf.create({"task": Namespace(source_lang="en")}, flags={"allow_objects": True})
+    checkpoint_utils.overwrite_args_by_name(legacy, {"source_lang": "ru"})
+    assert legacy.task.source_lang == "ru"

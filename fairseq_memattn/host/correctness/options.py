@@ -114,10 +114,11 @@ def keep_later_options(overwrite: Callable[..., Any], cfg: Any, overrides: Any) 
     fairseq-validate would evaluate as if they were not given.
     """
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
-    from omegaconf import open_dict
+    from omegaconf import DictConfig, open_dict
 
     task = cfg.get("task")
-    known = TASK_DATACLASS_REGISTRY.get(task.get("_name")) if task else None
+    has_fields = isinstance(task, DictConfig)  # a task without a dataclass has a Namespace
+    known = TASK_DATACLASS_REGISTRY.get(task.get("_name")) if has_fields else None
     for name in known.__dataclass_fields__ if known else ():
         if name in (overrides or {}) and name not in task:
             with open_dict(task):
