@@ -1,7 +1,6 @@
 """Searches with context, against sentences that fairseq's generator decodes one by one by hand."""
 
 import copy
-import json
 import re
 from argparse import Namespace
 from types import SimpleNamespace
@@ -316,9 +315,3 @@ def test_what_does_not_work_ends_in_one_sentence(loaded, stream_model):
         *("--path", stream_model.checkpoint),
     )
     assert "--print-alignment does not work with --stream" in done.stderr.splitlines()[-1]
-
-
-def test_validation_takes_options_of_the_search(document_data, tmp_path):
-    flags = {"beam": 2, "no_repeat_ngram_size": 2, "prefix_size": 1, "max_len_b": 3}
-    bleu = ["--eval-bleu", "--eval-bleu-args", json.dumps(flags), "--max-update", 1]
-    assert "valid_d_bleu" in train(document_data, tmp_path, *SOFTMAX, *WINDOWS, *bleu).log
