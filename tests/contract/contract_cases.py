@@ -152,7 +152,9 @@ def _of_t5() -> list[Case]:
 
 
 LLAMA = """--abc-kv-heads 1 --abc-controls '[{"control": "local_mlp", "slots": 8}]'"""
+MARIAN = "--abc-marian --abc-output-bias --activation-fn swish"
 CASES = [*_of_controls(), *_of_gmat(), *_of_t5(), Case("abc_llama", "language_model", LLAMA)]
+CASES += [Case("pretrained_transformer", kind, MARIAN) for kind in TRANSLATING]
 
 
 def each_case(*kinds: str, every: int = 0, first: int = 0) -> pytest.MarkDecorator:
