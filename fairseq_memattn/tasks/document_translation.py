@@ -517,11 +517,11 @@ def _check(cfg: DocumentTranslationConfig) -> None:
     numbers_of(str(cfg.sampling_weights))
     for name in ("max_source_positions", "max_target_positions"):
         check_least(cfg, name, 1)
+    for name in ("context_separator", "source_token", "target_token"):
+        symbol = getattr(cfg, name)
+        if symbol.split() != [symbol] and (symbol or name == "context_separator"):
+            raise MemAttnError(f"{flag(name)} must be one symbol without spaces, but is {symbol!r}")
     symbol = cfg.context_separator
-    if symbol.split() != [symbol]:
-        raise MemAttnError(
-            f"--context-separator must be one symbol without spaces, but is {symbol!r}"
-        )
     if symbol in Dictionary().symbols:
         raise MemAttnError(
             f"--context-separator must not be a symbol of every dictionary, but is {symbol!r}"

@@ -77,6 +77,9 @@ ZERO = {
 TEXTS = {
     "gmat_decoder_control": ["nothing", ""],
     "context_separator": ["<pad>", "</s>", "<s>", "<unk>", "", "a b"],
+    **dict.fromkeys(("source_token", "target_token"), ["a b", " "]),
+    "eval_bleu_tokenizer": [],  # which is checked with --eval-bleu
+    "sampling_weights": ["x", "1,,2", "-1", "nan"],
     "abc_controls": [
         *("x", "{}", "[]", '["mlp"]', '[{"slots": 4}]', '[{"control": "no", "slots": 4}]'),
         '[{"control": "mlp", "slots": 4, "stride": 2}]',
