@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HYPOTHESIS = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
+TRANSLATION = re.compile(r"D-(\d+)\t[^\t]*\t(.*)")
 TURN = 50  # sentences
 
 
@@ -38,7 +38,7 @@ class Reader:
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
             for answer in self.process.stdout:
-                if match := HYPOTHESIS.match(answer):
+                if match := TRANSLATION.match(answer):
                     self.found.append((int(match[1]), match[2]))
                     break
         return self._seconds() - before

@@ -39,7 +39,7 @@ def test_a_cue_decides(tmp_path, monkeypatch):
 )
 def test_a_book_is_whole(text, rc, message, tmp_path, monkeypatch, capsys):
     (tmp_path / "source").write_text("a\n" * 19 + f"{text}\n")
-    code = "import sys; [print(f'H-{i}\\t0\\t' + line.strip()) for i, line in enumerate(sys.stdin)]"
+    code = "import sys; [print(f'D-{i}\\t0\\t' + line.strip()) for i, line in enumerate(sys.stdin)]"
     source = tmp_path / "source"
     given = [source, "--reference", source, "--", Path(sys.executable).name, "-c", code]
     assert call(monkeypatch, "book.py", *given) == rc
