@@ -119,7 +119,8 @@ class PrefixStore:
 
     def _weights(self) -> str:
         """Tells models apart, by the first numbers of each weight."""
-        firsts = [weight.flatten()[:8].double().cpu() for weight in self.model.parameters()]
+        weights = (weight.detach() for weight in self.model.parameters())
+        firsts = [weight.flatten()[:8].double().cpu() for weight in weights]
         return hashlib.sha256(torch.cat(firsts).numpy().tobytes()).hexdigest()
 
 

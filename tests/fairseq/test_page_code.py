@@ -10,6 +10,7 @@ import re
 import shutil
 from argparse import ArgumentParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -21,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from fairseq_memattn.attention import MemoryState, abc_attention
 from fairseq_memattn.cli import main
 from fairseq_memattn.compression.store import Store
+from fairseq_memattn.transformers.prefix_store import PrefixStore
 
 
 def blocks(page: str) -> list[str]:
@@ -37,7 +39,7 @@ def ran(page: str, number: int, **names: object) -> dict:
 def test_every_page_with_python_has_a_test():
     counts = {path.stem: len(blocks(path.stem)) for path in (ROOT / "docs").glob("*.md")}
     here = {
-        "export": 6,
+        "export": 8,
         "evaluation": 1,
         "context_sets": 2,
         "gmat": 2,
@@ -81,26 +83,44 @@ def test_export(beside, corpus, monkeypatch, capsys):
     monkeypatch.chdir(beside)
     names = ran("export", 0)
     before = {name: weight.clone() for name, weight in names["model"].state_dict().items()}
-    ran("export", 4, tokenizer=names["tokenizer"])
+    ran("export", 6, tokenizer=names["tokenizer"])
     by_torch, by_onnx = capsys.readouterr().out.splitlines()
     assert len(eval(by_torch)) == len(eval(by_onnx)) == 1
     pairs = zip(lines_of(corpus / "test.en"), lines_of(corpus / "test.ru"), strict=True)
-    ran("export", 2, **names, pairs=list(pairs)[:8])
+    ran("export", 4, **names, pairs=list(pairs)[:8])
     trained = names["model"].state_dict()
     assert any(not torch.equal(weight.cpu(), before[name]) for name, weight in trained.items())
-    assert "trust_remote_code=True" in blocks("export")[3]
-    ran("export", 3, **names)
+    assert "trust_remote_code=True" in blocks("export")[5]
+    ran("export", 5, **names)
 
 
-def test_a_decoder_from_nothing():
-    names = ran("export", 1)
-    assert all(weight.grad is not None for weight in names["model"].parameters())
+def test_a_decoder_from_nothing(tmp_path, monkeypatch):
+    """And its states in a store and in batches that change."""
+    names = ran("export", 3)
+    model = names["model"].eval()
+    assert all(weight.grad is not None for weight in model.parameters())
+
+    class Tokenizer:
+        eos_token_id = int(model(names["tokens"]).logits[0, -1].argmax())
+
+        def __call__(self, text, return_tensors):
+            return SimpleNamespace(input_ids=torch.tensor([list(text.encode())]))
+
+    monkeypatch.chdir(tmp_path)
+    PrefixStore(model, max_bytes=2**20).save("states.pt")
+    texts = {"document": "Some text. " * 30, "questions": ["Who?", "Why?"]}
+    kept = ran("export", 1, model=model, tokenizer=Tokenizer(), **texts)
+    assert kept["out"].shape[1] == kept["ids"].shape[1] + 20
+    words = {"torch": torch, "tokenizer": Tokenizer()}
+    with torch.no_grad():
+        after = ran("export", 2, model=model, prompts=[names["tokens"]] * 2, **words)
+    assert len(after["token"]) == 0
 
 
 @pytest.mark.full
 def test_documents_of_an_export(beside, monkeypatch):
     monkeypatch.chdir(beside)
-    names = ran("export", 5)
+    names = ran("export", 7)
     translated = names["translator"].translate(names["documents"], beam=1)
     assert list(map(len, translated)) == [2, 1]
 
