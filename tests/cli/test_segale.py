@@ -92,9 +92,12 @@ def test_metricx_and_comet_read_no_null(tmp_path, capsys, monkeypatch):
 
 def test_mistakes(tmp_path, capsys):
     base = "--system s.tsv --reference r "
+    assert "--segale needs --docids" in refusal(base + "--segale")
     assert "--metricx needs --source" in refusal(base + "--metricx m")
     assert "--metricx needs the package metricx24" in refusal(base + "--metricx m --source s")
-    assert "--separator does not go with --segale" in refusal(base + "--segale --separator x")
+    assert "--separator does not go with --segale" in refusal(
+        base + "--docids d --segale --separator x"
+    )
     plain = {**TEXTS, "plain": ["a"] * 4}
     command = COMMAND.replace("--system {d}/aligned.tsv", "--system {d}/plain")
     assert "--segale needs a table of memattn align" in score(tmp_path, capsys, plain, command).err

@@ -10,7 +10,10 @@ from fairseq_memattn.errors import LARGEST, flag
 
 SOURCE_TOKENIZE = "13a"
 ALIGNED_LINES = ("separator", "last_of_documents", "generated")  # not with --segale
-NEED_DOCUMENTS = ("comet_context", "slide_window", "consistency", "cohesion", "positions")
+NEED_DOCUMENTS = (
+    *("comet_context", "slide_window", "consistency", "cohesion", "positions"),
+    "segale",
+)
 ONE_REFERENCE = ("comet", "metricx", "segale", "consistency", "cohesion")
 # The options that another one is for.
 ONLY_WITH = {

@@ -65,7 +65,6 @@ def _segale(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]
         metrics["COMET"] = partial(comet_scores, comet), 0.0, lambda: comet.signature
     if args.metricx:
         metrics["MetricX"] = metricx(args), WORST, lambda: f"model:{args.metricx}"
-    documents = texts.documents or [Document("", 0, len(texts.references))]
     columns = _columns(texts)
     measured = {}
     for place, what in enumerate(("omitted %", "added %")):
@@ -73,7 +72,7 @@ def _segale(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]
         measured[f"SEGALE {what}"] = Measured("aligner:word-edits", results)
     for name, (scores, worst, signature) in metrics.items():
         results = {
-            x: Result(segale_score(scores, columns[x], one, documents, worst))
+            x: Result(segale_score(scores, columns[x], one, texts.documents, worst))
             for x, one in texts.aligned.items()
         }
         known = f"null:{worst:g}|mean:documents|aligner:word-edits|{signature()}"
