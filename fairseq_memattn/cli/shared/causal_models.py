@@ -29,10 +29,10 @@ def gguf_of(folder: Path) -> dict[str, str]:
 def load_causal(folder: Path, device: str | None = None) -> tuple[Any, Any]:
     """The model in float32, in evaluation mode, and its tokenizer.
 
-    Raises MemAttnError for a folder that transformers does not load.
+    Raises MemAttnError for a folder that transformers does not load, and for a translator.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils.logging import disable_progress_bar
 
     import fairseq_memattn.transformers  # noqa: F401, which registers the models
@@ -41,6 +41,11 @@ def load_causal(folder: Path, device: str | None = None) -> tuple[Any, Any]:
         disable_progress_bar()
     given: Any = {**gguf_of(folder), "local_files_only": True}
     try:
+        if AutoConfig.from_pretrained(folder, **given).is_encoder_decoder:
+            raise MemAttnError(
+                f"{folder}: must be a causal model, but has an encoder and a decoder, which "
+                "memattn translate reads"
+            )
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given)
         tokenizer = AutoTokenizer.from_pretrained(folder, **given)
     except (OSError, ValueError) as error:

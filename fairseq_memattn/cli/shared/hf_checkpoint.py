@@ -72,6 +72,8 @@ def write_model(
 
 def weight_files(folder: Path) -> list[Path]:
     """The files of the weights in a folder."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: there is no such folder; models are downloaded before")
     for name in FORMATS:
         if (folder / name).is_file():
             return [folder / name]
