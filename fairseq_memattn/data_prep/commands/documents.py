@@ -41,6 +41,10 @@ PREFIX.docid with one document id a line. The lines of a document are contiguous
 """
 
 
+class NoSentences(MemAttnError):
+    """There is nothing to write."""
+
+
 @dataclass
 class Counts:
     """Numbers of documents and sentences, and the longest document, of what `of` has passed on."""
@@ -111,7 +115,11 @@ def convert_from(form: Format, args: argparse.Namespace, counts: Counter[str]) -
         texts = inputs[:1] * len(args.langs) if one else inputs[: len(args.langs)]
         sentences = not_empty(sentences, texts)
     outputs = OURS.paths(args.output, args.langs)
-    report = write_sentences(sentences, inputs, OURS.write, outputs, args.force)
+    try:
+        report = write_sentences(sentences, inputs, OURS.write, outputs, args.force)
+    except NoSentences as error:
+        left_out = "".join(f"; {number:,} {what}" for what, number in counts.items())
+        raise MemAttnError(f"{error}{left_out}") from None
     if dropped[0]:
         report.append(
             f"note: {dropped[0]} lines without text in some language dropped, "
@@ -172,7 +180,7 @@ def write_sentences(
         counted = counts.of(sentences)
         note = write(counted, files)
         if counts.sentences == 0:
-            raise MemAttnError(f"{inputs[0]}: no sentences")
+            raise NoSentences(f"{inputs[0]}: no sentences")
     return [str(counts)] + [f"note: {note}"] * bool(note)
 
 
