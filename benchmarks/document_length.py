@@ -5,7 +5,7 @@ The contenders have the same sizes, random weights, and documents of random word
     stream    abc_mlp_transformer with --stream: reads the memory of the document, and writes the
               sentence and its translation into it
     windows   abc_mlp_transformer with windows of --context sentences before the current one
-    all       fairseq's transformer with all sentences before as context
+    all       pretrained_transformer, with softmax attention and all sentences before as context
 
 A round translates sentence number n of --batch documents by greedy search, from what the contender
 keeps of the n - 1 sentences before. Every translation has --words words. The peak memory is that of
@@ -124,7 +124,7 @@ def measure(args: Namespace) -> list[dict[str, Any]]:
     build = (args, dictionary, longest)
     stream = build_model("abc_mlp_transformer", *build, stream=True, **slots).eval()
     windows = build_model("abc_mlp_transformer", *build, **slots).eval()
-    everything = build_model("transformer", *build).eval()
+    everything = build_model("pretrained_transformer", *build).eval()
     contenders: dict[tuple[int, str], Work] = {}
     kept: dict[int, int] = {}
     for length in args.lengths:
