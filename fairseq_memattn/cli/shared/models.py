@@ -76,7 +76,7 @@ def check_paths(data: str, path: str, one_model: bool = False, one_folder: bool 
             raise ValueError(f"--path {checkpoint}: there is no such file")
     for folder in data.split(":"):
         if not Path(folder).is_dir():
-            raise ValueError(f"{folder}: there is no such folder")
+            raise ValueError(f"{folder}: no such folder of binary data")
 
 
 def open_checkpoint(
