@@ -12,9 +12,7 @@ VARIANTS = {
     "mlp": {name: ["--abc-activation", name] for name in ("sigmoid", "relu")},
     "routed": TOP,
     "routed_gated": TOP,
-    "local_mlp": {
-        "near": ["--abc-sink-tokens", "0", "--abc-local-window", "4", "--abc-slot-bias", "0"]
-    },
+    "local_mlp": {"near": ["--abc-sink-tokens", "0", "--abc-local-window", "4"]},
 }
 
 

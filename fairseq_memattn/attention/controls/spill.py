@@ -143,8 +143,9 @@ class LocalMLPOptions(SinkOptions):
     )
 
     slot_bias: float = option(
-        -2.0,
-        "the first value of a learned number that is added to the read logits of the learned slots",
+        0.0,
+        "the first value of a learned number that is added to the read logits of the learned "
+        "slots; -2 where they join a trained model",
         at_least=-100,
     )
 
@@ -174,7 +175,7 @@ class LocalMLPControl(SinkControl):
     around each query, the learned slots hold all tokens but the first ones; cross attention reads
     the memory after the last token of the source. Dropout omits weights of exact tokens and writes
     into learned slots. A learned number for each head of keys, `slot_bias` at first, is added to
-    the read logits of learned slots, which know nothing yet.
+    the read logits of learned slots.
     """
 
     Options = LocalMLPOptions

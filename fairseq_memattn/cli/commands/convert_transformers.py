@@ -91,6 +91,8 @@ def control_of(args: argparse.Namespace) -> dict[str, Any] | str:
     given: dict[str, Any] = {"control": args.control, "slots": args.slots}
     if args.window is not None:
         given["local_window"] = args.window
+    if args.control == "local_mlp":
+        given["slot_bias"] = -2.0  # slots that know nothing yet take little from the model
     return given
 
 
