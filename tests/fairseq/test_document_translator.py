@@ -186,6 +186,23 @@ def test_documents_by_id_and_in_tables(exported, documents, tmp_path, capsys):
     assert table == [["docid", "src", "hyp"], *map(list, expected_rows)]
 
 
+@pytest.mark.full
+def test_scores_with_a_reference(exported, documents, corpus, tmp_path, capsys):
+    """They are those of `memattn score`, with the documents of --docids or of a table."""
+    (table, text), reference = (tmp_path / "in.tsv", tmp_path / "out"), corpus / "test.ru"
+    ids = lines_of(corpus / "test.docid")
+    rows = zip(ids, sum(documents, []), strict=True)
+    table.write_text("docid\tsrc\n" + "".join(f"{name}\t{line}\n" for name, line in rows))
+    flags = ["--beam", 1, "--max-len-a", 1, "--max-len-b", 2, "--output", text]
+    argv = ["translate", exported, "--input", table, "--device", "cpu", *flags]
+    assert cli.main([*map(str, argv), "--reference", str(reference)]) == 0
+    printed = capsys.readouterr().out
+    argv = ["--system", text, "--reference", reference, "--docids", corpus / "test.docid"]
+    assert cli.main(["score", *map(str, argv)]) == 0
+    assert printed == capsys.readouterr().out
+    assert "d-BLEU" in printed
+
+
 def refusal(capsys, folder: Path, lines: str, *flags: object) -> str:
     assert translate(folder, lines, *flags) == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -202,6 +219,11 @@ def test_what_the_command_refuses(exported, tmp_path, capsys):
     (tmp_path / "ids").write_text("1\n2\n1\n")
     said = refusal(capsys, exported, "a\n", "--docids", tmp_path / "ids")
     assert said == f"--docids {tmp_path / 'ids'} has 3 lines, but {text} has 1"
+    said = refusal(capsys, exported, "a\n", "--reference", tmp_path / "ids")
+    assert said == "--reference needs --output, with the suffix of --format if that is given"
+    given = ["--output", tmp_path / "out", "--reference", tmp_path / "ids"]
+    said = refusal(capsys, exported, "a\n", *given)
+    assert said == f"--reference {tmp_path / 'ids'} has 3 lines, but {text} has 1"
     said = refusal(capsys, exported, "a\tb\n", "--format", "tsv")
     assert said.startswith("line 1: 'src' contains a tab")
     other = shutil.copytree(exported, tmp_path / "other")

@@ -6,6 +6,10 @@ The text has one sentence a line, and an empty line between two documents. So ha
 --docids, which names the document of each line, empty lines have no meaning. FILE.jsonl and
 FILE.tsv are tables with the columns docid, src and hyp. A model of --task document_translation sees
 the previous sentences and its own translations of them.
+
+  memattn translate FOLDER --input test.en --docids test.docid --output out.de --reference test.de
+
+also prints what `memattn score --system out.de --reference test.de --docids test.docid` prints.
 """
 
 import argparse
@@ -16,12 +20,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_memattn.cli.shared.inputs import require_file
+from fairseq_memattn.cli.commands import score
+from fairseq_memattn.cli.shared.inputs import read_texts, refuse_empty, require_file, same_lines
 from fairseq_memattn.cli.shared.models import load_translator
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, columns_text
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.document_lines import Document, docid_of_each_line, read_documents
+from fairseq_memattn.evaluation.fairseq_output import sentences
 from fairseq_memattn.evaluation.text_columns import (
     FORMATS,
     file_of,
@@ -55,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add.file(
         "--output", "file to write, when all documents are translated (default: standard output)"
+    )
+    add.file(
+        "--reference",
+        "also print what `memattn score` prints for --output and this reference; a column of a "
+        "table is ref by default",
     )
     add(
         "--format",
@@ -91,6 +102,8 @@ def run(args: argparse.Namespace) -> None:
     kind = args.format or format_of(args.output)
     columns = table_columns(lines, documents)
     columns_text(columns, "src", kind)  # what the format cannot store is an error before the work
+    if args.reference:
+        check_reference(args, len(columns["src"]))
     from fairseq_memattn.transformers.translation_settings import SearchOptions
 
     options = SearchOptions(**{name: getattr(args, name) for name in SEARCH})
@@ -103,6 +116,7 @@ def run(args: argparse.Namespace) -> None:
     text = columns_text(columns, "hyp", kind)
     if args.output:
         write_text(args.output, text)
+        print_scores(args)
     else:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
@@ -112,11 +126,16 @@ def run(args: argparse.Namespace) -> None:
 def check(args: argparse.Namespace) -> None:
     if not args.folder.is_dir():
         raise ValueError(f"{args.folder}: there is no such folder")
-    for name in ("input", "docids"):
+    if args.reference and (
+        args.output is None or args.format not in (None, format_of(args.output))
+    ):
+        raise ValueError("--reference needs --output, with the suffix of --format if that is given")
+    for name in ("input", "docids", "reference"):
         path = getattr(args, name)
         if path:
             require_file(f"--{name}", path, file_of(path))
-    check_outputs({"--output": args.output}, [args.folder, args.input, args.docids])
+    inputs = [args.folder, args.input, args.docids, args.reference]
+    check_outputs({"--output": args.output}, inputs)
 
 
 def read(path: Path | None) -> list[str]:
@@ -133,9 +152,7 @@ def name_of(path: Path | None) -> str:
 
 def find_documents(args: argparse.Namespace, lines: list[str]) -> list[Document]:
     """The documents of the input: by their ids or, without, those between empty lines, numbered."""
-    docids = args.docids
-    if docids is None and args.input and is_table(args.input) and has_column(args.input, "docid"):
-        docids = file_of(args.input)
+    docids = file_of_ids(args)
     if docids is not None:
         return read_documents(docids, args.input or STDIN, len(lines), "--input")
     groups = groupby(range(len(lines)), key=lambda number: bool(lines[number].strip()))
@@ -144,6 +161,30 @@ def find_documents(args: argparse.Namespace, lines: list[str]) -> list[Document]
         Document(str(name), numbers[0], numbers[-1] + 1)
         for name, numbers in enumerate(texts, start=1)
     ]
+
+
+def file_of_ids(args: argparse.Namespace) -> Path | None:
+    """The file of the document ids: --docids, or an input that is a table with them."""
+    if args.docids is None and args.input and is_table(args.input):
+        return file_of(args.input) if has_column(args.input, "docid") else None
+    return args.docids
+
+
+def check_reference(args: argparse.Namespace, count: int) -> None:
+    """Raises ValueError unless there is a reference for each of the sentences."""
+    lines = sentences(read_texts("--reference", args.reference, "ref"), count)
+    same_lines("--reference", args.reference, lines, name_of(args.input), count)
+    refuse_empty(lines, args.reference)
+
+
+def print_scores(args: argparse.Namespace) -> None:
+    if args.reference is None:
+        return
+    parser = argparse.ArgumentParser()
+    score.add_arguments(parser)
+    files = {"system": args.output, "reference": args.reference, "docids": file_of_ids(args)}
+    given = [f"--{name}={path}" for name, path in files.items() if path]
+    score.run(parser.parse_args(given))
 
 
 def table_columns(lines: list[str], documents: list[Document]) -> dict[str, list[str]]:
