@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,6 +73,13 @@ def corpus(once) -> Path:
         return folder / "text"
 
     return once("corpus", generate)
+
+
+@pytest.fixture(scope="session")
+def documents(corpus) -> list[list[str]]:
+    """The English test set, a list of sentences for each document."""
+    pairs = zip(lines_of(corpus / "test.docid"), lines_of(corpus / "test.en"), strict=True)
+    return [[text for _, text in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
 
 
 @pytest.fixture(scope="session")

@@ -114,6 +114,12 @@ def flags_of(shown: str) -> list[str]:
     return flags
 
 
+def convert(data: Path, path: Path, arch: str, output: Path, flags: str) -> str:
+    """What `memattn convert` prints of a checkpoint that it gives another attention."""
+    given = ["--path", path, "--arch", arch, "--output", output]
+    return run("memattn", "convert", data, *given, f"--flags={flags}").stdout
+
+
 def start_on(processes: int, folder: Path, command: str, *args: object) -> list[Forked]:
     """Starts a command on the CPU in processes that find each other as those of torchrun do.
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import checkpoint_utils, tasks
-from harness import COMMON, flags_of, logged, run, train, train_on
+from harness import COMMON, convert, flags_of, logged, train, train_on
 from test_modules import PAD, TINY, WORDS, build, language_model, prefix, source, translator
 
 from fairseq_memattn.attention.nn import ABCAttention
@@ -175,9 +175,8 @@ def test_transfer_then_tuning(softmax, tmp_path):
     """Through the commands: convert, transfer, and training as usual from the result."""
     slots = ["--abc-causal-slots", 4, "--abc-cross-slots", 8]
     start = tmp_path / "start.pt"
-    path = ["--path", softmax.checkpoint, "--arch", "abc_mlp_transformer", "--output", start]
-    done = run("memattn", "convert", softmax.data, *path, f"--flags={' '.join(map(str, slots))}")
-    told = flags_of(done.stdout)
+    flags = " ".join(map(str, slots))
+    told = flags_of(convert(softmax.data, softmax.checkpoint, "abc_mlp_transformer", start, flags))
     transfer = ["--criterion", "attention_transfer", "--attention-teacher", softmax.checkpoint]
     fast = ["--lr", 0.1, "--max-update", 30]
     first = train(softmax.data, tmp_path / "one", *COMMON, *told, *transfer, *fast)

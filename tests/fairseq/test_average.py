@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from harness import Trained, generate, hypotheses
+from harness import Trained, assert_same, generate, hypotheses
 
 from fairseq_memattn.cli import main
 
@@ -185,12 +185,15 @@ def test_output_over_an_input(tmp_path, save, capsys):
 
 
 def test_the_average_of_a_training_with_itself_generates_the_same(translator, tmp_path):
-    """Its weights are those of the training, and fairseq loads it."""
+    """Its weights are those of the training, and fairseq loads it, also twice as an ensemble."""
     inputs = ["--inputs", translator.checkpoint, translator.checkpoint]
     assert main([*map(str, ["average", *inputs, "--output", tmp_path / "averaged.pt"])]) == 0
     averaged = Trained(translator.data, tmp_path / "averaged.pt", "")
     search = ["--beam", 1, "--max-len-b", 5]
-    assert hypotheses(generate(averaged, *search)) == hypotheses(generate(translator, *search))
+    expected = hypotheses(generate(translator, *search))
+    assert hypotheses(generate(averaged, *search)) == expected
+    twins = Trained(translator.data, f"{averaged.checkpoint}:{translator.checkpoint}", "")
+    assert_same(hypotheses(generate(twins, *search)), expected)
 
 
 def test_other_dictionaries(tmp_path, save, capsys):

@@ -4,18 +4,11 @@ import shlex
 
 import pytest
 import torch
-from harness import COMMON, LM_SIZES, attempt, flags_of, run, train
+from harness import COMMON, LM_SIZES, attempt, convert, flags_of, run, train
 
 from fairseq_memattn.cli import main
 
 TEXTS = shlex.split("--task language_modeling --tokens-per-sample 32 --sample-break-mode none")
-
-
-def convert(trained, folder, arch, flags):
-    output = folder / "converted.pt"
-    path = ["--path", trained.checkpoint, "--arch", arch, "--output", output]
-    done = run("memattn", "convert", trained.data, *path, f"--flags={flags}")
-    return output, done.stdout
 
 
 @pytest.mark.full
@@ -24,8 +17,8 @@ def test_a_window_longer_than_all_texts_predicts_as_before(norm, monolingual, tm
     """fairseq's transformer_lm has layernorm after each block, unless a flag says otherwise."""
     flags = [*COMMON, *LM_SIZES, *TEXTS, "--arch", "transformer_lm", *norm, "--max-update", 5]
     softmax = train(monolingual, tmp_path / "softmax", *flags)
-    window = "abc_window_transformer_lm"
-    output, shown = convert(softmax, tmp_path, window, "--abc-causal-slots 200")
+    arch, output = "abc_window_transformer_lm", tmp_path / "converted.pt"
+    shown = convert(monolingual, softmax.checkpoint, arch, output, "--abc-causal-slots 200")
     assert "new weights, to be trained: none" in shown
     told = flags_of(shown)
     on = train(monolingual, tmp_path / "on", *COMMON, *TEXTS, *told, "--max-update", 1, "--lr", 0)
@@ -36,25 +29,15 @@ def test_a_window_longer_than_all_texts_predicts_as_before(norm, monolingual, tm
 
 
 def perplexity(data, path):
-    done = run(
-        "memattn",
-        "perplexity",
-        data,
-        "--path",
-        path,
-        "--subset",
-        "valid",
-        "--cpu",
-        "--context-window",
-        0,
-    )
+    flags = ["--subset", "valid", "--cpu", "--context-window", 0]
+    done = run("memattn", "perplexity", data, "--path", path, *flags)
     return float(done.stdout.split()[-4])
 
 
 @pytest.mark.full
 def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
-    flags = "--abc-causal-slots 4 --abc-cross-slots 8"
-    output, shown = convert(softmax, tmp_path, "t2r_transformer", flags)
+    flags, output = "--abc-causal-slots 4 --abc-cross-slots 8", tmp_path / "converted.pt"
+    shown = convert(softmax.data, softmax.checkpoint, "t2r_transformer", output, flags)
     old, new = (torch.load(p, weights_only=False)["model"] for p in (softmax.checkpoint, output))
     assert all(torch.equal(new[name], weight) for name, weight in old.items())
     added = [name for name in new if name not in old]

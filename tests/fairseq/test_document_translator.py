@@ -5,14 +5,13 @@ import shlex
 import shutil
 import warnings
 from ast import literal_eval
-from itertools import groupby
 from pathlib import Path
 
 import pytest
 import torch
 from fairseq import options, tasks
 from full import full
-from harness import SIZES, Trained, generate, hypotheses, lines_of
+from harness import SIZES, Trained, generate, hypotheses
 
 from fairseq_memattn import cli
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
@@ -46,13 +45,6 @@ def untrained(data: Path, folder: Path, *flags: str) -> Trained:
 @pytest.fixture(scope="module")
 def exported(document_model, tmp_path_factory) -> Path:
     return export(document_model, tmp_path_factory.mktemp("exported") / "documents")
-
-
-@pytest.fixture(scope="module")
-def documents(corpus) -> list[list[str]]:
-    """The test set."""
-    pairs = zip(lines_of(corpus / "test.docid"), lines_of(corpus / "test.en"), strict=True)
-    return [[text for _, text in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
 
 
 def translator_of(folder: Path, **settings: object) -> DocumentTranslator:

@@ -3,7 +3,6 @@
 import json
 import shlex
 import shutil
-from itertools import groupby
 
 import pytest
 import torch
@@ -26,13 +25,6 @@ from fairseq_memattn.evaluation.text_columns import read_column
 pytest.importorskip("sentence_splitter")
 
 SEARCH = shlex.split("--beam 2 --lenpen 0.6 --max-len-a 1 --max-len-b 2")
-
-
-@pytest.fixture(scope="module")
-def documents(corpus):
-    """The test set, a list of sentences for each document."""
-    pairs = zip(lines_of(corpus / "test.docid"), lines_of(corpus / "test.en"), strict=True)
-    return [[text for _, text in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
 
 
 @pytest.fixture(scope="module")

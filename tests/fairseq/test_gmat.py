@@ -213,20 +213,6 @@ def test_hashing_is_fresh_in_training_and_fixed_in_evaluation():
     assert bert("untied lsh", longest=32).args.gmat_lsh_buckets == 16
 
 
-@each_kind
-@torch.no_grad()
-def test_half_precision(kind):
-    model, tokens = bert(kind), rows(11, 6)
-    exact = model(tokens)[0]
-    out = model.to(torch.bfloat16)(tokens)[0]
-    assert out.dtype == torch.bfloat16
-    # A rounded vector may fall into another bucket.
-    if "lsh" not in kind:
-        error = (out.float() - exact)[tokens.ne(PAD)].abs().mean()
-        assert error < 0.03 * exact.abs().mean()
-    assert out.isfinite().all()
-
-
 # --- Other chunks and memories than those of training
 
 
@@ -507,6 +493,3 @@ def test_what_is_not_bert_is_refused(name, change, message, berts, tmp_path, cap
     assert import_bert(folder, tmp_path) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "bert.pt").exists()
-
-
-# --- fairseq's commands

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from full import full
-from harness import PLUGGED, TRANSLATOR, attempt, hypotheses, logged, run, train
+from harness import TRANSLATOR, attempt, logged, train
 
 from fairseq_memattn.host.checkpoints import read_checkpoint
 
@@ -25,32 +24,6 @@ def test_training(bilingual, tmp_path):
         assert [row[loss] for row in one] == [row[loss] for row in other] != []
     one, other = (read_checkpoint(trained.checkpoint)["model"] for trained in (fresh, here))
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
-
-
-def bleu(done):
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("Generate test"))
-    return line
-
-
-@pytest.mark.full
-def test_generation(translator):
-    flags = ["--path", translator.checkpoint, "--max-len-b", 10, "--beam", 2]
-    given = [translator.data, *PLUGGED, *flags]
-    fresh = run("fairseq-generate", *given, "--num-workers", 1, fresh=True)
-    here = run("fairseq-generate", *given)
-    assert hypotheses(here.stdout) == hypotheses(fresh.stdout)
-    assert bleu(here) == bleu(fresh)
-
-
-@pytest.mark.parametrize(
-    ("command", "flags"),
-    [full("fairseq-generate", [*PLUGGED, "--path", "nothing.pt"]), ("memattn", ["no-command"])],
-)
-def test_failure(command, flags, translator):
-    data = [translator.data] if command != "memattn" else []
-    fresh, here = (attempt(command, *data, *flags, fresh=fresh) for fresh in (True, False))
-    assert here.returncode == fresh.returncode != 0
-    assert here.stderr.splitlines()[-1] == fresh.stderr.splitlines()[-1]
 
 
 def test_it_leaves_the_process_as_it_was(bilingual, tmp_path):
@@ -70,17 +43,3 @@ def test_it_leaves_the_process_as_it_was(bilingual, tmp_path):
     train(bilingual, tmp_path, *TRANSLATOR, "--max-update", 1, cwd=tmp_path)
     attempt("fairseq-train", bilingual, "--no-such-flag")
     assert state() == before
-
-
-def test_streams(tmp_path):
-    script = tmp_path / "echo.py"
-    script.write_text(
-        "import os, sys\n"
-        "print(sys.argv[1:], sys.stdin.read())\n"
-        "os.system('echo a child')\n"
-        "print('careful', file=sys.stderr)\n"
-        "sys.exit(3)\n"
-    )
-    done = attempt(str(script), 1, "x", stdin="typed", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (3, "careful\n")
-    assert sorted(done.stdout.splitlines()) == ["['1', 'x'] typed", "a child"]

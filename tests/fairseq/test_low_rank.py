@@ -10,6 +10,7 @@ from harness import (
     SOFTMAX,
     Trained,
     attempt,
+    convert,
     flags_of,
     generate,
     hypotheses,
@@ -199,15 +200,10 @@ def test_attention_transfer_respects_frozen_weights():
             assert weight.requires_grad == (is_update(name) or is_control(name))
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"abc_low_rank": 2, "quant_noise_pq": 0.1}, "0 with --quant-noise-pq, but is 2"),
-    ],
-)
-def test_values_that_are_refused(options, told):
-    with pytest.raises(MemAttnError, match=f"--abc-low-rank must be {told}"):
-        encoder_decoder(**options)
+def test_a_rank_with_quantisation_noise_is_refused():
+    told = "--abc-low-rank must be 0 with --quant-noise-pq, but is 2"
+    with pytest.raises(MemAttnError, match=told):
+        encoder_decoder(abc_low_rank=2, quant_noise_pq=0.1)
 
 
 # ---------------------------------------------------------------------------------- commands
@@ -223,10 +219,8 @@ def data(tmp_path_factory):
     return preprocess(folder, *"-s en -t de --joined-dictionary --workers 1".split())
 
 
-def convert(data, path, output, flags):
-    given = ["--path", path, "--arch", "abc_mlp_transformer", "--output", output]
-    done = run("memattn", "convert", data, *given, f"--flags={flags}")
-    return flags_of(done.stdout)
+def converted(data, path, output, flags):
+    return flags_of(convert(data, path, "abc_mlp_transformer", output, flags))
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +229,7 @@ def tuning(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuning")
     softmax = train(data, folder / "softmax", *SOFTMAX, "--max-update", 2)
     slots = "--abc-causal-slots 3 --abc-cross-slots 2"
-    told = convert(data, softmax.checkpoint, folder / "start.pt", slots)
+    told = converted(data, softmax.checkpoint, folder / "start.pt", slots)
     flags = [*COMMON, *told, "--abc-low-rank", 2, "--update-epoch-batch-itr", "True"]
     done = train(data, folder / "tuned", *flags, "--max-update", 4)
     return SimpleNamespace(start=folder / "start.pt", flags=flags, done=done, folder=folder)
@@ -273,7 +267,7 @@ def test_a_checkpoint_of_another_rank(tuning, data, tmp_path):
 
 def test_a_merged_checkpoint(tuning, data, tmp_path):
     merged = tmp_path / "merged.pt"
-    told = convert(data, tuning.done.checkpoint, merged, "--abc-low-rank 0")
+    told = converted(data, tuning.done.checkpoint, merged, "--abc-low-rank 0")
     assert "--abc-low-rank" not in told
     assert weights_of(merged).keys() == weights_of(tuning.start).keys()
     search = ["--beam", 3, "--max-len-b", 5]
@@ -285,7 +279,7 @@ def test_a_merged_checkpoint(tuning, data, tmp_path):
 
 
 def test_a_conversion_adds_updates(tuning, data, tmp_path):
-    told = convert(data, tuning.start, tmp_path / "start.pt", "--abc-low-rank 2")
+    told = converted(data, tuning.start, tmp_path / "start.pt", "--abc-low-rank 2")
     assert told[told.index("--abc-low-rank") + 1] == "2"
     weights = weights_of(tmp_path / "start.pt")
     assert weights.keys() == weights_of(tuning.done.checkpoint).keys()

@@ -253,11 +253,7 @@ def test_ids_that_are_not_utf8(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content, told",
-    [
-        (b"", " is empty"),
-        (b"\xe4 b\n", ", line 1: not UTF-8 at byte 1"),
-    ],
+    "content, told", [(b"", " is empty"), (b"\xe4 b\n", ", line 1: not UTF-8 at byte 1")]
 )
 def test_codes_of_subword_nmt(content, told, tmp_path):
     path = tmp_path / "codes"

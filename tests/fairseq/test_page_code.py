@@ -2,7 +2,7 @@
 
 That of docs/library.md is in tests/test_docs.py, of docs/networks.md in test_without_fairseq.py, of
 docs/controls.md in test_own_control.py, of docs/language_models.md in test_page_commands.py, of
-docs/fairseq.md in test_from_pretrained_page.py.
+docs/fairseq.md in test_from_pretrained_page.py, of docs/data.md in test_preparation_docs.py.
 """
 
 import json
@@ -43,13 +43,13 @@ def test_every_page_with_python_has_a_test():
         "evaluation": 1,
         "context_sets": 2,
         "gmat": 2,
-        "data": 1,
         "documents": 1,
         "equations": 1,
         "corpora": 1,
     }
     elsewhere = {
         "fairseq": 1,
+        "data": 1,
         "library": counts["library"],
         "networks": counts["networks"],
         "controls": 1,
@@ -177,10 +177,6 @@ def test_compression(made, monkeypatch):  # noqa: F811
     code = blocks("gmat")[1].replace('store["doc7"].vectors', f"vectors = store[{first!r}].vectors")
     exec(code, names)
     assert names["vectors"].shape == (3, 16)
-
-
-def test_a_format_of_document_ids():
-    assert ran("data", 0)["MUDA"].boundaries == "docids"
 
 
 def test_equations():

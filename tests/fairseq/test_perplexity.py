@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 import shutil
 from argparse import Namespace
 
@@ -12,7 +13,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import PositionalEmbedding
-from harness import LANGUAGE_MODEL, PLUGGED, Trained, attempt, run, train
+from harness import LANGUAGE_MODEL, PLUGGED, Trained, attempt, logged, run, train
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
 from fairseq_memattn.errors import MemAttnError
@@ -138,11 +139,11 @@ def with_documents(language_model, corpus):
     return language_model
 
 
-def of_fairseq(trained, window):
+def of_fairseq(trained, window, *flags):
     """The perplexity that fairseq-eval-lm finds."""
     done = run(
         *("fairseq-eval-lm", trained.data, *PLUGGED, "--path", trained.checkpoint),
-        *("--tokens-per-sample", 32, "--context-window", window),
+        *("--tokens-per-sample", 32, "--context-window", window, *flags),
     )
     (found,) = re.findall(r"Perplexity: (\S+)", done.stdout + done.stderr)
     return float(found)
@@ -260,6 +261,21 @@ def test_what_is_not_evaluated_is_an_error_or_counted(monolingual, tmp_path):
     done = perplexity(trained, "--context-window", 0, "--tokens-per-sample", 64)
     assert done.returncode == 1
     assert "may have at most the 32 positions of the model" in done.stderr
+
+
+@pytest.mark.full
+def test_an_adaptive_language_model_is_evaluated_as_trained(monolingual, tmp_path):
+    flags = shlex.split(
+        "--adaptive-input --adaptive-input-cutoff 200,400 --adaptive-softmax-cutoff 200,400 "
+        "--tie-adaptive-weights --tie-adaptive-proj --criterion adaptive_loss "
+        "--ddp-backend legacy_ddp --max-update 20"
+    )
+    trained = train(monolingual, tmp_path, *LANGUAGE_MODEL, *flags)
+    valid = float(logged(trained.log, "valid")[-1]["valid_ppl"])
+    # adaptive_loss takes the second word of each tail for padding and leaves it out; eval-lm
+    # counts it.
+    flags = ["--gen-subset", "valid", "--sample-break-mode", "none"]
+    assert of_fairseq(trained, 0, *flags) == pytest.approx(valid, rel=0.05)
 
 
 @pytest.mark.full

@@ -315,6 +315,3 @@ def test_what_the_model_lacks_is_refused(language_model, tmp_path, capsys):
         assert command(language_model, tmp_path, *flags)[0] == 1
         assert message in capsys.readouterr().err
     assert not (tmp_path / "memory.png").exists()
-
-
-# The picture.

@@ -4,19 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from forked import FAIRSEQ, run_forked
 from harness import PLUGIN, ROOT, environment
 
 from fairseq_memattn.attention.controls import CONTROLS, KERNEL_ATTENTION
-from fairseq_memattn.models.abc_roberta import ABCRoberta
-from fairseq_memattn.models.abc_transformer import ABCTransformer
-from fairseq_memattn.models.abc_transformer_lm import ABCTransformerLanguageModel
 
-# What each control gives, but for the workspace, which has no causal form.
-TRANSFORMERS = ("", "_wmt_en_de", "_iwslt_es_en")
-LANGUAGE_MODELS = ("", "_wiki103", "_wiki103_32")
-ROBERTAS = ("", "_base", "_tiny")
 MODELS = {f"abc_{name}": name for name in CONTROLS} | {name: name for name in KERNEL_ATTENTION}
 
 
@@ -43,24 +35,6 @@ def forked(started):
     """Runs code in a process that has imported fairseq, but nothing of this package."""
     before = "import sys\nassert not [n for n in sys.modules if n.startswith('fairseq_mem')]\n"
     return lambda code: started(f"{before}{code}", *FAIRSEQ)
-
-
-def test_registered_classes_are_ours():
-    expected = {}
-    for prefix, control in MODELS.items():
-        for size in TRANSFORMERS:
-            expected[f"{prefix}_transformer{size}"] = (ABCTransformer, control)
-        for size in () if control == "workspace" else LANGUAGE_MODELS:
-            expected[f"{prefix}_transformer_lm{size}"] = (ABCTransformerLanguageModel, control)
-        for size in ROBERTAS:
-            expected[f"{prefix}_roberta{size}"] = (ABCRoberta, control)
-    ours = {
-        name: (cls.__base__, cls.control)
-        for name, cls in ARCH_MODEL_REGISTRY.items()
-        if issubclass(cls, ABCTransformer | ABCTransformerLanguageModel | ABCRoberta)
-    }
-    assert ours == expected
-    assert MODEL_REGISTRY["abc_mlp_transformer"] is ARCH_MODEL_REGISTRY["abc_mlp_transformer"]
 
 
 REGISTERED = (

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from harness import COMMON, PLUGGED, SIZES, logged, run, train
+from harness import COMMON, PLUGGED, SIZES, convert, logged, run, train
 
 MASKED = [
     *(*COMMON, *SIZES[:2], *SIZES[4:6], *SIZES[8:10], *SIZES[12:14]),
@@ -33,13 +33,6 @@ def softmax(monolingual, tmp_path_factory):
     return train(monolingual, folder, *MASKED, "--arch", "roberta", "--max-update", 50)
 
 
-def converted(trained, folder, arch, flags):
-    output = folder / "converted.pt"
-    path = ["--path", trained.checkpoint, "--arch", arch, "--output", output]
-    shown = run("memattn", "convert", trained.data, *path, f"--flags={flags}").stdout
-    return output, shown
-
-
 def build(arch, **options):
     """With random weights, for a dictionary of 50 words."""
     torch.manual_seed(1)
@@ -49,25 +42,6 @@ def build(arch, **options):
     for number in range(50):
         dictionary.add_symbol(f"word{number}")
     return ARCH_MODEL_REGISTRY[arch].build_model(args, Namespace(source_dictionary=dictionary))
-
-
-@pytest.mark.full
-def test_masked_words(monolingual, tmp_path):
-    flags = [
-        *MASKED,
-        "--arch",
-        "abc_workspace_roberta",
-        "--abc-encoder-slots",
-        8,
-        "--max-update",
-        10,
-    ]
-    trained = train(monolingual, tmp_path, *flags)
-    losses = [float(row["loss"]) for row in logged(trained.log, "train_inner")]
-    assert losses[-1] < losses[0]
-    together = loss(monolingual, trained.checkpoint)
-    alone = loss(monolingual, trained.checkpoint, "--batch-size", 1)
-    assert alone == pytest.approx(together, abs=2e-3)
 
 
 def as_first_released(state):
@@ -96,8 +70,8 @@ def test_a_checkpoint_of_the_first_release(softmax, tmp_path):
     state = torch.load(softmax.checkpoint, weights_only=False)
     older = tmp_path / "model.pt"
     torch.save(as_first_released(state), older)
-    old = type(softmax)(softmax.data, older, "")
-    output, _ = converted(old, tmp_path, "abc_window_roberta", "--abc-encoder-slots 200")
+    output = tmp_path / "converted.pt"
+    convert(softmax.data, older, "abc_window_roberta", output, "--abc-encoder-slots 200")
     before = loss(softmax.data, softmax.checkpoint)
     assert loss(softmax.data, output) == pytest.approx(before, abs=1e-3)
 

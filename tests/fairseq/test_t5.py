@@ -197,25 +197,6 @@ def test_loss_and_gradients(ours, theirs):
         torch.testing.assert_close(gradient, wanted[name], atol=1e-5, rtol=1e-4, msg=name)
 
 
-def test_step_by_step(ours):
-    """Hypotheses that change places on the way, and the first of which is then left out."""
-    ours = deepcopy(ours).double()
-    order = torch.tensor([3, 0, 0, 2])
-    with torch.no_grad():
-        encoded = ours.encoder(for_ours(SOURCES, left_pad=True))
-        previous = for_ours(TARGETS, move_eos_to_beginning=True)[:, :40]
-        state = {}
-        for step in range(40):
-            if step in (5, 20):
-                chosen = order if step == 5 else torch.tensor([1, 2, 3])
-                encoded = ours.encoder.reorder_encoder_out(encoded, chosen)
-                ours.decoder.reorder_incremental_state_scripting(state, chosen)
-                previous = previous[chosen]
-            whole = ours.decoder(previous[:, : step + 1], encoded)[0][:, -1:]
-            stepped = ours.decoder(previous[:, : step + 1], encoded, state)[0]
-            torch.testing.assert_close(stepped, whole, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision(dtype, loaded, theirs):
     half = deepcopy(loaded[0]).to(dtype)
@@ -336,20 +317,6 @@ def test_alignment_is_the_last_layer_s_attention(generated, loaded, theirs, fold
         weights = out.cross_attentions[-1][0].mean(dim=0)
         expected = weights[:-1, :-1].argmax(dim=1)  # of symbols, not the ends of sentences
         assert hypothesis.alignment.split() == [f"{s}-{t}" for t, s in enumerate(expected)]
-
-
-def test_from_pretrained(generated, imported, folder):
-    hub = T5.from_pretrained(
-        str(imported),
-        "t5.pt",
-        str(imported / "bin"),
-        bpe="sentencepiece",
-        sentencepiece_model=str(folder / "spiece.model"),
-    )
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
-    said = hub.translate(TEXT, beam=4, max_len_b=30)
-    expected = [pieces.decode(h.text.split()) for h in hypotheses(generated).values()]
-    assert [line.strip() for line in said] == expected
 
 
 @pytest.mark.full

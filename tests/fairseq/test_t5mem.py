@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.data import Dictionary
-from torch.testing import assert_close
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.t5mem import DESIGNS
@@ -89,43 +88,6 @@ def batch():
 def logits(model, inputs):
     with torch.no_grad():
         return model(**inputs)[0]
-
-
-@each_model
-def test_incremental_decoding_is_the_full_forward_pass(name):
-    model, inputs = build(name), batch()
-    inputs["prev_output_tokens"][1, 4:] = 5
-    expected = logits(model, inputs)
-    fed = inputs.pop("prev_output_tokens")
-    state = {}
-    with torch.no_grad():
-        encoded = model.encoder(**inputs)
-        steps = [model.decoder(fed[:, : t + 1], encoded, state)[0] for t in range(fed.shape[1])]
-    assert_close(torch.cat(steps, dim=1), expected)
-
-
-@each_model
-def test_reordered_hypotheses(name):
-    model, inputs = build(name), batch()
-    order = torch.tensor([1, 1, 0])
-    fed = torch.cat([inputs.pop("prev_output_tokens")[order, :3], torch.tensor([[5], [6], [7]])], 1)
-    moved = {key: x[order] for key, x in inputs.items()}
-    expected = logits(model, moved | {"prev_output_tokens": fed})[:, -1:]
-    state = {}
-    with torch.no_grad():
-        encoded = model.encoder(**inputs)
-        before = fed[[2, 0]]
-        for t in range(3):
-            model.decoder(before[:, : t + 1], encoded, state)
-        model.decoder.reorder_incremental_state_scripting(state, order)
-        encoded = model.encoder.reorder_encoder_out(encoded, order)
-        assert_close(model.decoder(fed, encoded, state)[0], expected)
-
-
-# --- Sequences
-
-
-# --- Decoding
 
 
 # --- Refusals
