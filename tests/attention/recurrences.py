@@ -291,9 +291,7 @@ def spill(control, q, k, v, mask, turn, *, causal):
     if control.places.slots:
         log_alpha = torch.einsum("bhsd,hmd->bhsm", k, control.weight)
     return spill_naive.spill_attention(
-        *(q, k, v, control.places, log_alpha, control.bias, turn),
-        kind=kind,
-        key_padding_mask=mask,
+        *(q, k, v, control.places, log_alpha, control.bias, turn), kind=kind, key_padding_mask=mask
     )
 
 

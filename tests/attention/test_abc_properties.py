@@ -123,21 +123,6 @@ def test_pieces_give_what_the_whole_gives(sizes, control, shared, causal_form, d
     assert_close(tuple(state), tuple(written))
 
 
-@pairwise(control=["plain", "relu", "spikes"], size=[1, 6], shared=[False, True])
-def test_beams_are_reordered_and_the_given_state_is_left_alone(control, size, shared, device):
-    args = double(Case(18, control=control, shared=shared, batch=3), device)
-    order = torch.tensor([2, 0, 0, 1], device=device)
-    _, state = pieces_of(args.span(0, 6), [6])
-    before = [tensor.clone() for tensor in state]
-
-    reordered = args.map(lambda x: x[order])
-    out, _ = pieces_of(reordered.span(6, 18), [size] * (12 // size), state.reorder(order))
-    pieces_of(args.span(6, 18), [size] * (12 // size), state)
-
-    assert_close(out, abc_attention(*reordered, causal=True)[:, :, 6:])
-    assert_equal(state, before)
-
-
 @pairwise(
     dtype=[torch.float32, torch.bfloat16],
     size=[1, 3],

@@ -115,12 +115,7 @@ def declared(annotation: object, default: object, name: str = "speed") -> type:
     [
         (float, 1.0, "speed", r"`speed` .*'own' must be made with option\(default, help\)"),
         (list, option([], "steps"), "speed", r"`speed` .*must be a bool, int, .* but is .*list"),
-        (
-            int,
-            option("q", "steps"),
-            "speed",
-            "'own' is refused: `speed` must be an int, .* 'q'",
-        ),
+        (int, option("q", "steps"), "speed", "'own' is refused: `speed` must be an int, .* 'q'"),
         (int, option(0, "steps", at_least=1), "speed", "'own' is refused: `speed` must be at le"),
         (int, option(4, "n", choices=(1, 2)), "speed", "`speed` must be one of 1, 2, but is 4"),
         (int, option(1, "slots"), "slots", "`slots` .*must have another name"),

@@ -247,11 +247,7 @@ LAYERS = [
     (abc_layer, dict(control="local_global", local_window=4), "`local_window` must be from 1 to 3"),
     (abc_layer, dict(control="global", global_positions=(1, 1)), "`global_positions` must be diff"),
     (abc_layer, dict(control="global", global_positions=(1.5,)), "must be a tuple of ints, but"),
-    (
-        abc_layer,
-        dict(control="global", global_positions=(*range(5),)),
-        "at most 4 tokens",
-    ),
+    (abc_layer, dict(control="global", global_positions=(*range(5),)), "at most 4 tokens"),
     (abc_layer, dict(control="workspace", causal=True), "WorkspaceControl has no causal form"),
     (
         abc_layer,

@@ -21,11 +21,7 @@ from pairwise import pairwise
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
-from fairseq_memattn.attention import (
-    Window,
-    global_memory_attention,
-    window_memory_attention,
-)
+from fairseq_memattn.attention import Window, global_memory_attention, window_memory_attention
 from fairseq_memattn.attention.ops.global_memory import chunked as module
 from fairseq_memattn.attention.ops.global_memory import naive as reference
 

@@ -28,7 +28,6 @@ from fairseq_memattn.attention.controls.t2r import T2RFeatures
 from fairseq_memattn.attention.ops.common import accumulation_dtype
 from fairseq_memattn.attention.ops.kernel import naive as reference
 from fairseq_memattn.attention.ops.kernel.chunked import (
-    KernelState,
     kernel_attention,
     kernel_read,
     kernel_step,
@@ -101,11 +100,7 @@ def check(case, is_causal, dtype, device, chunk_size=None):
 
     def attend(*args):
         return attention(
-            *args,
-            causal=is_causal,
-            key_padding_mask=mask,
-            chunk_size=chunk_size,
-            floor=case.floor,
+            *args, causal=is_causal, key_padding_mask=mask, chunk_size=chunk_size, floor=case.floor
         )
 
     actual = run(attend, inputs(case).leaves(dtype, device))
@@ -267,19 +262,6 @@ def test_pieces_give_what_the_whole_gives(sizes, features, gate, device):
 
 @any_gate
 @pytest.mark.parametrize("size", [1, 3])
-def test_beams_are_reordered_and_the_given_state_is_left_alone(size, gate, device):
-    args = double(Case(9, gate=gate, batch=3), device)
-    order = torch.tensor([2, 0, 0, 1], device=device)
-    _, state = in_pieces(args.span(0, 3), [3])
-    before = [tensor.clone() for tensor in state]
-    reordered = args.map(lambda x: x[order])
-    out, _ = in_pieces(reordered.span(3, 9), [size] * (6 // size), state.reorder(order))
-    assert_close(out, causal(*reordered)[:, :, 3:])
-    assert_equal(state, before)
-
-
-@any_gate
-@pytest.mark.parametrize("size", [1, 3])
 def test_padding_leaves_the_state_exactly_unchanged(size, gate, device):
     args = inputs(Case(8, gate=gate)).to(device)
     _, state = in_pieces(args.span(0, 5), [5])
@@ -315,21 +297,6 @@ def test_numerical_derivatives(gate, features, device):
 
     assert gradcheck(attend, leaves)
     assert gradgradcheck(attend, leaves, fast_mode=True)
-
-
-@pytest.mark.parametrize("gate", ["none", "per head"])
-@pytest.mark.parametrize("length", [1, 3])
-def test_numerical_derivatives_through_the_state(length, gate, device):
-    case = Case(length, gate=gate, batch=1, size=3, width=2)
-    _, state = in_pieces(double(case.replace(length=4), device), [4])
-    leaves = tuple(inputs(case).leaves(torch.float64, device))
-    given = len(leaves)
-
-    def step(*args):
-        out, after = in_pieces(args[:given], [length], KernelState(*args[given:]))
-        return out, *after
-
-    assert gradcheck(step, (*leaves, *(tensor.requires_grad_() for tensor in state)))
 
 
 @pairwise(form=[full, causal, stepwise], features=FEATURES, dtype=[torch.bfloat16, torch.float16])

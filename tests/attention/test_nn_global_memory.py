@@ -168,36 +168,27 @@ def test_without_biases():
 # --- What it works under
 
 
-@each_kind
-def test_autocast(kind):
-    # A rounded vector may fall into another bucket.
-    tolerance = 1.0 if kind == "lsh" else 0.05
-    layers.check_autocast(layer(kind, "qkvo"), *inputs(), tolerance=tolerance, **options("left"))
+CHECKS = {
+    "autocast": "left", "checkpointing": "right", "second_derivatives": "right", "copies": "holes",
+    "graph_is_freed": "left",
+}  # fmt: skip
 
 
 @each_kind
-def test_activation_checkpointing(kind):
-    layers.check_checkpointing(layer(kind, "qkv", dropout=0.2), *inputs(), **options("right"))
-
-
-@each_kind
-def test_second_derivatives(kind):
-    layers.check_second_derivatives(layer(kind, "qkv").eval(), *inputs(), **options("right"))
-
-
-@each_kind
-def test_copies_after_a_training_step(kind):
-    layers.check_copies(layer(kind, "qkv", dropout=0.2), *inputs(), **options("holes"))
+@pytest.mark.parametrize("check", CHECKS)
+def test_it_works_under(kind, check):
+    given = options(CHECKS[check])
+    if check == "autocast" and kind == "lsh":
+        given["tolerance"] = 1.0  # a rounded vector may fall into another bucket
+    dropout = {} if check in ("autocast", "second_derivatives") else {"dropout": 0.2}
+    own = "qkvo" if check == "autocast" else "qkv"
+    module = layer(kind, own, **dropout).eval()
+    getattr(layers, f"check_{check}")(module, *inputs(), **given)
 
 
 @each_kind
 def test_state_dict(kind):
     layers.check_state_dict(lambda: layer(kind, "qkvo"), *inputs())
-
-
-@each_kind
-def test_the_graph_is_freed(kind):
-    layers.check_graph_is_freed(layer(kind, "qkv", dropout=0.2), *inputs(), **options("left"))
 
 
 @pytest.mark.full

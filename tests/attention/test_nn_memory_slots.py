@@ -138,32 +138,23 @@ def test_absent_sequences_and_more_padding_change_nothing(design):
 # --- What it works under
 
 
-@each_design
-def test_autocast(design):
-    layers.check_autocast(layer(design), *inputs(), **options("absent"))
+CHECKS = {
+    "autocast": "absent", "checkpointing": "holes", "second_derivatives": "holes",
+    "copies": "right", "graph_is_freed": "right",
+}  # fmt: skip
 
 
 @each_design
-def test_activation_checkpointing(design):
-    layers.check_checkpointing(layer(design, dropout=0.2), *inputs(), **options("holes"))
-
-
-@each_design
-def test_second_derivatives(design):
-    layers.check_second_derivatives(layer(design).eval(), *inputs(), **options("holes"))
-
-
-def test_copies_after_a_training_step():
-    layers.check_copies(layer(dropout=0.2), *inputs(), **options("right"))
+@pytest.mark.parametrize("check", CHECKS)
+def test_it_works_under(design, check):
+    dropout = {} if check in ("autocast", "second_derivatives") else {"dropout": 0.2}
+    module = layer(design, **dropout).eval()
+    getattr(layers, f"check_{check}")(module, *inputs(), **options(CHECKS[check]))
 
 
 @each_design
 def test_state_dict(design):
     layers.check_state_dict(lambda: layer(design), *inputs())
-
-
-def test_the_graph_is_freed():
-    layers.check_graph_is_freed(layer(dropout=0.2), *inputs(), **options("right"))
 
 
 @pytest.mark.parametrize("design", ["own positions", "no positions"])

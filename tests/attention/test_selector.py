@@ -105,12 +105,7 @@ def test_equations_3_to_5(source, slots, pad, dtype, device):
 
 
 @pairwise(
-    case=[
-        Case(sequences=1),
-        Case(1),
-        Case(source=1),
-        Case(9, sequences=5, slots=1, source=3),
-    ],
+    case=[Case(sequences=1), Case(1), Case(source=1), Case(9, sequences=5, slots=1, source=3)],
     scale=[1.0, 0.5],
 )
 def test_other_sizes(scale, case, device):

@@ -6,13 +6,7 @@ from cases import Case, assert_all_close, draw, in_pieces, padding, run
 from full import full
 
 from fairseq_memattn.attention.ops.rotary import Rotary
-from fairseq_memattn.attention.ops.spill import (
-    Places,
-    Slots,
-    naive,
-    spill_attention,
-    spill_step,
-)
+from fairseq_memattn.attention.ops.spill import Places, Slots, naive, spill_attention, spill_step
 
 H, D, M = 2, 4, 3
 ROTARY = Rotary(100.0)

@@ -8,17 +8,7 @@ import torch
 from cases import Case, Inputs, draw, shapes_of_tokens
 from cases import padding as padding_of
 from pairwise import pairwise
-from recurrences import (
-    GLOBAL,
-    LONGEST,
-    STRIDE,
-    B,
-    D,
-    H,
-    M,
-    gated,
-    read,
-)
+from recurrences import GLOBAL, LONGEST, STRIDE, B, D, H, M, read
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -72,16 +62,6 @@ def attend(control, q, k, v, x, mask=None, **options):
 
 
 PADS = ["none", "left", "right", "holes"]
-
-
-@pairwise(name=CONTROLS, pad=["none", "left", "right"])
-def test_what_is_written_once_is_read_like_the_full_form(name, pad):
-    control, (q, k, v, x), mask = make(name), inputs(), padding(pad)
-    full = attend(control, q, k, v, x, mask, causal=False)
-    assert_close(control.read(q, control.write(k, v, Tokens(x, mask))), full)
-    phi = control.vectors(k, Tokens(x, mask)).expand(-1, H, -1, -1).double()
-    keys = control.write(k, v, Tokens(x, mask)).keys
-    assert_close(phi.transpose(2, 3) @ k, keys)
 
 
 @causal_ones
@@ -205,17 +185,6 @@ def test_k_means_groups_what_lies_together():
     for heap in range(3):
         (slot,) = phi[member == heap].argmax(1).unique().tolist()
         assert_close(phi[:, slot], (member == heap).double() / (member == heap).sum())
-
-
-def test_long_gated_sequences_do_not_lose_precision():
-    control = make("gated").float()
-    torch.manual_seed(1)
-    q, k, v = (torch.randn(1, H, 3000, D) for _ in range(3))
-    x = 3 * torch.randn(1, 3000, E)
-    out = attend(control, q, k, v, x, causal=True)
-    *_, (keys, values, written) = gated(control, k[0].double(), v[0].double(), x[0].double())
-    expected = read(q[0, :, -1].double(), keys, values, written)
-    assert_close(out[0, :, -1].double(), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("pad", PADS)

@@ -21,7 +21,6 @@ from cases import (
     shapes_of_tokens,
 )
 from pairwise import pairwise
-from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from fairseq_memattn.attention.ops import heads
@@ -99,12 +98,7 @@ def check(case, window, causal, dtype, device):
 # --- Against the definition
 
 
-@pairwise(
-    length=[1, 4, 33],
-    window=PATTERNS.values(),
-    causal=[False, True],
-    dtype=TOLERANCE,
-)
+@pairwise(length=[1, 4, 33], window=PATTERNS.values(), causal=[False, True], dtype=TOLERANCE)
 def test_lengths(length, window, causal, dtype, device):
     check(Case(length), window, causal, dtype, device)
 
@@ -132,11 +126,7 @@ def test_blocks_of_their_own_size(window, causal, device):
 
 
 @pairwise(
-    length=[1, 15],
-    globals=[False, True],
-    pad=PADS,
-    window=PATTERNS.values(),
-    causal=[False, True],
+    length=[1, 15], globals=[False, True], pad=PADS, window=PATTERNS.values(), causal=[False, True]
 )
 def test_the_form_that_is_exported(length, globals, pad, window, causal, device):
     case = Case(length, pad, globals=globals and length > 4)
@@ -168,26 +158,6 @@ def test_a_centred_window_has_its_smaller_half_on_the_right(length, causal, devi
     for t in range(length):
         near = (tokens - t >= right - 3) & (tokens - t <= right)
         assert_close(out[0, 0, t], near.double() / near.sum())
-
-
-@pairwise(more=[0, 10**9], pad=["none", "both", "sentence"], causal=[False, True])
-def test_a_window_over_everything_is_softmax_attention(more, pad, causal, device):
-    case, mask = Case(9, pad), padding(Case(9, pad), device)
-    real = torch.ones(2, 9, dtype=torch.bool, device=device) if mask is None else ~mask
-    # A centred window has to reach from one end to the other with its right half too.
-    window = Window((9 if causal else 17) + more)
-
-    def softmax_attention(q, k, v):
-        logits = q @ k.transpose(2, 3) / 2
-        seen = real[:, None, None].expand_as(logits)
-        logits = logits.masked_fill(~(seen.tril() if causal else seen), -1e30)
-        return (logits.softmax(dim=-1) @ v) * real[:, None, :, None]
-
-    leaves = inputs(case).leaves(torch.float64, device)
-    actual = run(
-        lambda *x: window_attention(*x, window, causal=causal, **masks(case, device)), leaves
-    )
-    assert_close(actual, run(softmax_attention, leaves))
 
 
 @any_direction
@@ -283,26 +253,6 @@ def test_writing_at_once_leaves_what_steps_leave(length, pad, window, device):
         assert_equal(state, expected)
 
 
-@any_pattern
-@pytest.mark.parametrize("size", [1, 4])
-def test_the_state_can_be_reordered_and_is_left_alone(size, window, device):
-    args = double(Case(18, batch=3), device)
-    mask = torch.zeros(3, 6, dtype=torch.bool, device=device)
-    mask[1, :3] = mask[2, :1] = True
-    order = torch.tensor([2, 0, 0, 1], device=device)
-    _, state = pieces_of(args.span(0, 6), window, [6], key_padding_mask=mask)
-    before = [tensor.clone() for tensor in state]
-
-    rest = args.map(lambda x: x[order]).span(6, 18)
-    out, _ = pieces_of(rest, window, [size] * (12 // size), state.reorder(order))
-    pieces_of(args.span(6, 18), window, [size] * (12 // size), state)
-
-    longer = torch.cat([mask, mask.new_zeros(3, 12)], dim=1)
-    whole = window_attention(*args, window, key_padding_mask=longer)
-    assert_close(out, whole[order][:, :, 6:])
-    assert_equal(state, before)
-
-
 @pairwise(size=[1, 3], written=[0, 5], window=PATTERNS.values())
 def test_padding_leaves_the_state_exactly_unchanged(size, written, window, device):
     args = inputs(Case(8)).to(device)
@@ -332,32 +282,6 @@ def test_the_state_is_of_one_size(length, dtype, window, device):
         assert nbytes(kept) == kept.numel() * kept.element_size()
     assert state.keys.shape == (2, 2, window.slots * window.dilation, 4)
     assert out.dtype == state.keys.dtype == dtype
-
-
-@any_pattern
-@pytest.mark.parametrize("length", [1, 4])
-def test_gradients_through_the_state(length, window, device):
-    case = Case(length, batch=1, heads=1, width=2)
-    _, state = window_step(*double(case.replace(length=3), device), window, None)
-
-    def step(q, k, v, keys, values):
-        out, after = window_step(q, k, v, window, WindowState(keys, values, state.tokens))
-        return out, after.keys, after.values
-
-    start = (tensor.detach().requires_grad_() for tensor in (state.keys, state.values))
-    assert gradcheck(step, (*inputs(case).leaves(torch.float64, device), *start))
-
-
-@any_pattern
-@pytest.mark.parametrize("pad", ["left", "sentence"])
-def test_gradients_of_writing_and_reading(pad, window, device):
-    case = Case(5, pad, heads=1, width=2)
-    mask = padding(case, device)
-
-    def read_what_was_written(q, k, v):
-        return window_read(q[:, :, :2], window_write(k, v, window, mask), window)
-
-    assert gradcheck(read_what_was_written, tuple(inputs(case).leaves(torch.float64, device)))
 
 
 # --- Numerical derivatives, padding, batches, precision
