@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq import options, tasks
 from full import full
-from harness import SIZES, Trained, generate, hypotheses
+from harness import SIZES, Trained, generate, hypotheses, lines_of
 
 from fairseq_memattn import cli
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
