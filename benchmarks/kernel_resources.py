@@ -38,6 +38,8 @@ KERNELS = {
     **{name: getattr(kernels, name) for name in ("states", "scan", "attend")},
     **{name: getattr(kernels, name) for name in ("queries_back", "scan_back", "tokens_back")},
     "steep_back": kernels.queries_back,
+    "attend_sums": kernels.attend,
+    "sums_back": kernels.queries_back,
     "step_kernel": decoding.step_kernel,
 }
 # Bytes of shared memory that one program can have.
@@ -49,7 +51,7 @@ PRODUCTS = ("wgmma", "mma.sync")  # of warp groups, and of warps
 TOKENS = ("q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v")
 OF_GRADIENTS = ("weights_p", "grads", "grad_memories")
 STATES = ("start_", "end_", "grad_start_", "grad_end_")
-FLOATS = ("floats", "grad_masses", "log_alpha", "grad_log_alpha")
+FLOATS = ("floats", "grad_masses", "log_alpha", "grad_log_alpha", "log_sum", "grad_log_sum")
 
 
 class Row(NamedTuple):
@@ -128,7 +130,7 @@ def build(capability: int, dtype: torch.dtype, width: int, slots: int, name: str
         constants |= {"LAST": True} if name == "scan_back" else {}
     else:
         constants, warps = plan.of_chunks, plan.blocks.warps
-        constants = {**constants, "STEEP": name == "steep_back"}
+        constants = {**constants, "STEEP": name == "steep_back", "SUM": "sums" in name}
     constants = {key: value for key, value in constants.items() if key in kernel.arg_names}
     signature = {key: kind(key, plan, constants) for key in kernel.arg_names}
     aligned = {

@@ -102,8 +102,8 @@ def test_operators(device):
         torch.library.opcheck,
         test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
     )
-    check(operators.abc_causal, (*given, *state, None, 0.5, True))
-    check(operators.abc_causal, (*given, *[None] * 3, lengths, 0.5, True))
+    check(operators.abc_causal, (*given, *state, None, 0.5, True, True))
+    check(operators.abc_causal, (*given, *[None] * 3, lengths, 0.5, True, False))
     first = inputs(Case(1, batch=1)).to(device)
     state = MemoryState.empty(first.k, first.v, first.log_alpha)
     for operator in (decoding.abc_step, decoding.abc_step_):

@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from fairseq_memattn.attention import abc_attention, abc_step, additive_step, use_backend
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.ops import common
+from fairseq_memattn.attention.ops.abc import abc_step_sums
 from fairseq_memattn.attention.ops.abc.triton.launch import Plan, rows_contiguous
 from fairseq_memattn.attention.ops.common import MemoryState
 
@@ -58,6 +59,27 @@ def test_outputs_and_gradients(case, device):
     # Logits of 500 have errors of 3e-5 in float32.
     tolerance = 1e-4 if case.control == "spikes" else TOLERANCE[torch.float32]
     assert_all_close(attend(case, torch.float32, device), oracle(case, True), tolerance)
+
+
+def test_log_sums(case, device):
+    """Of the read logits, which a softmax over more than the slots needs, from a given memory."""
+    mask = padding(case, device)
+
+    def attend(q, k, v, log_alpha):
+        log_alpha = common.omit_padding(log_alpha, mask, -torch.inf)
+        state = MemoryState.empty(k, v, log_alpha)
+        outs = []
+        for piece in zip(*(x.split(100, dim=2) for x in (q, k, v, log_alpha)), strict=True):
+            *out, state, log_sum = abc_step_sums(*piece, state)
+            seen = torch.where(log_sum > common.EMPTY / 2, log_sum, 0.0)
+            outs.append(torch.cat([*out, seen.unsqueeze(3)], dim=3))
+        return torch.cat(outs, dim=2), *state[:2]
+
+    tolerance = 1e-4 if case.control == "spikes" else TOLERANCE[torch.float32]
+    given = inputs(case)
+    found = run(attend, given.leaves(torch.float32, device))
+    with use_backend("naive"):
+        assert_all_close(found, run(attend, given.leaves(torch.float64, device)), tolerance)
 
 
 @pytest.mark.parametrize("shared", [full(False), full(True)])

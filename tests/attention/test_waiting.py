@@ -272,8 +272,6 @@ def test_relative_positions():
 # --- Layers
 
 KINDS = ("causal", "encoder", "cross")
-# Their slots are read by the form in chunks, which looks at its data, for the sums of logits.
-BY_CHUNKS = ("local_mlp",)
 
 
 def placed(module: torch.nn.Module, training: bool) -> torch.nn.Module:
@@ -293,7 +291,7 @@ CASES = dict(name=all_controls(), kind=KINDS, padded=[False, True], training=[Fa
 
 @pairwise(**CASES)
 def test_abc_layers(name, kind, padded, training):
-    if kind == "causal" and (control_class(name).causal_refusal or name in BY_CHUNKS):
+    if kind == "causal" and control_class(name).causal_refusal:
         kind = "encoder"
     module = placed(layer(name, kind), training)
 
@@ -323,7 +321,7 @@ def test_abc_layers_step_by_step(name, padded):
 
     with kernels():
         assert largest(attend, 1, padded=padded)
-        assert name in BY_CHUNKS or largest(attend, 5, padded=padded)
+        assert largest(attend, 5, padded=padded)
 
 
 @padded_or_full

@@ -113,7 +113,7 @@ def _by_kernels(
         q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState | None
     ) -> tuple[Tensor, MemoryState]:
         inputs = (q, k, v, log_alpha, key_padding_mask, state)
-        return causal_attention(*inputs, *args, normalised=normalised, **packed)
+        return causal_attention(*inputs, *args, normalised=normalised, **packed)[:2]
 
     return copy_keys(attend)(q, k, v, log_alpha, state)
 
@@ -333,11 +333,19 @@ def step_by_kernel(*args: Any, normalised: bool = True) -> tuple[Tensor, MemoryS
     return step(*args, normalised=normalised)
 
 
-# As `BACKENDS`, with the log of the sum of the read logits' exponentials. There is no kernel.
+def _sums_by_kernels(
+    q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState, *args: Any
+) -> tuple[Tensor, MemoryState, Tensor]:
+    from fairseq_memattn.attention.ops.abc.triton.operators import causal_attention
+
+    return causal_attention(q, k, v, log_alpha, None, state, *args, normalised=True, log_sum=True)
+
+
+# As `BACKENDS`, with the log of the sum of the read logits' exponentials.
 SUMS: dict[str, Callable[..., tuple[Tensor, MemoryState, Tensor]]] = {
     "chunked": chunked.causal_sums,
     "naive": copy_keys(naive.causal_sums),
-    "triton": chunked.causal_sums,
+    "triton": copy_keys(_sums_by_kernels),
 }
 
 
@@ -345,7 +353,8 @@ SUMS: dict[str, Callable[..., tuple[Tensor, MemoryState, Tensor]]] = {
 def abc_step_sums(
     q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState
 ) -> tuple[Tensor, MemoryState, Tensor]:
-    """`abc_step` in the accumulation dtype, and the log of the sum of exp(read logit), (B, H, T).
+    """`abc_step`, in the accumulation dtype but for the kernels, and the log of the sum of exp(read
+    logit), (B, H, T).
 
     Where nothing is written the sum is around `EMPTY`.
     """

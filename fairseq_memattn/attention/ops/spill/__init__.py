@@ -423,4 +423,4 @@ def _merged(exact: Tensor, slots: Tensor, log_sum: Tensor, learned: Slots) -> Te
         bias = to_query_heads(learned.bias.view(1, -1, 1), log_sum.shape[1])
         log_sum = log_sum + bias.to(log_sum.dtype)
     share = torch.sigmoid(log_sum.unsqueeze(3) - exact[..., -1:])
-    return torch.lerp(exact[..., :-1], slots, share)
+    return torch.lerp(exact[..., :-1], slots.to(share.dtype), share)

@@ -389,14 +389,14 @@ def scan(
 
 @triton.jit(do_not_specialize=VARYING)
 def attend(
-    q, k, v, log_alpha, memories, floats, out,
+    q, k, v, log_alpha, memories, floats, out, log_sum,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, a_b, a_h, a_t,
     cu_seqlens, length, chunks, total, sequences, heads, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, TILE: tl.constexpr, DP: tl.constexpr,
-    BM: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr, WIDE: tl.constexpr,
-    IP: tl.constexpr,
+    BM: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr, SUM: tl.constexpr,
+    WIDE: tl.constexpr, IP: tl.constexpr,
 ):  # fmt: skip
-    """The output of chunk g: out (B, T, H, D)."""
+    """The output of chunk g: out (B, T, H, D); if SUM, and NORMALISED, log_sum (B, T, H) too."""
     g, head = tl.program_id(0), tl.program_id(1)
     row, t0, left, _ = _chunk(g, cu_seqlens, length, chunks, sequences, PACKED, C)
     if left <= 0:
@@ -407,7 +407,9 @@ def attend(
     k = _at(k, k_b, k_h, k_t, row, head, t0)
     v = _at(v, v_b, v_h, v_t, row, head, t0)
     log_alpha = _at(log_alpha, a_b, a_h, a_t, row, head, t0)
-    out += ((row * length + t0) * heads + head) * D
+    rows = (row * length + t0) * heads + head
+    out += rows * D
+    log_sum += rows
     masses += place * 4 * BM + tl.arange(0, BM)
     means += place * 4 * DP + 2 * DP
     memories += place * 2 * DP * BM
@@ -415,25 +417,25 @@ def attend(
     if count > 1:  # in small pieces, whose registers are no more than those of other chunks
         for r0 in tl.range(0, C, 16, num_stages=1):
             _attend(
-                q, k, v, log_alpha, memories, means, masses, out,
-                q_t, k_t, v_t, a_t, heads * D, left, r0, count, scale,
-                D, M, C, 16, TILE, DP, BM, NORMALISED, True, WIDE, IP,
+                q, k, v, log_alpha, memories, means, masses, out, log_sum,
+                q_t, k_t, v_t, a_t, heads, left, r0, count, scale,
+                D, M, C, 16, TILE, DP, BM, NORMALISED, True, SUM, WIDE, IP,
             )  # fmt: skip
     else:
         _attend(
-            q, k, v, log_alpha, memories, means, masses, out,
-            q_t, k_t, v_t, a_t, heads * D, left, 0, count, scale,
-            D, M, C, C, TILE, DP, BM, NORMALISED, False, WIDE, IP,
+            q, k, v, log_alpha, memories, means, masses, out, log_sum,
+            q_t, k_t, v_t, a_t, heads, left, 0, count, scale,
+            D, M, C, C, TILE, DP, BM, NORMALISED, False, SUM, WIDE, IP,
         )  # fmt: skip
 
 
 @triton.jit
 def _attend(
-    q, k, v, log_alpha, memories, means, masses, out,
-    q_t, k_t, v_t, a_t, out_t, left, r0, count, scale,
+    q, k, v, log_alpha, memories, means, masses, out, log_sum,
+    q_t, k_t, v_t, a_t, heads, left, r0, count, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, R: tl.constexpr, TILE: tl.constexpr,
     DP: tl.constexpr, BM: tl.constexpr, NORMALISED: tl.constexpr, STEEP: tl.constexpr,
-    WIDE: tl.constexpr, IP: tl.constexpr,
+    SUM: tl.constexpr, WIDE: tl.constexpr, IP: tl.constexpr,
 ):  # fmt: skip
     """Of the R queries from r0."""
     i, t, m = tl.arange(0, C), r0 + tl.arange(0, R), tl.arange(0, BM)
@@ -447,7 +449,7 @@ def _attend(
         kept = _steep_kept(s, peaks, before, i, t, count, WIDE, IP)
         logits = _steep_spread(pairs, s, peaks, before, i, t, count, WIDE, IP)
         logits = (read * kept + logits + 0 * after[None, :]) * scale
-        p, _ = _softmax(logits, peaks > WRITTEN)
+        p, log_total = _softmax(logits, peaks > WRITTEN)
         total = tl.sum(p, axis=1)
         weights = _steep_weights(p, s, peaks, before, i, t, count, WIDE, IP)
         p = (p * kept).to(WIDE)
@@ -455,7 +457,7 @@ def _attend(
         f = _fraction(s, after, NORMALISED).to(WIDE)
         gain, decay = _gains(s, f, before, after, C, NORMALISED, WIDE, IP)
         logits = tl.dot(pairs, f, read * decay[None, :], input_precision=IP) * gain
-        p, _ = _softmax(logits * scale, gain != 0)
+        p, log_total = _softmax(logits * scale, gain != 0)
         total = tl.sum(p, axis=1)
         p *= gain
         weights = _dot(p, tl.trans(f), WIDE, IP)
@@ -468,7 +470,12 @@ def _attend(
         o += _dot(weights, _relative(v, v_t, i, d, left, means + DP, D, NORMALISED, WIDE), WIDE, IP)
         if NORMALISED:
             o += total[:, None] * tl.load(means + DP + d)[None, :]
-        _store(out, out_t, t, d, left, D, o)
+        if SUM:
+            query = _tokens(q, q_t, t, d, left, D).to(tl.float32)
+            log_total += scale * tl.sum(query * tl.load(means + d)[None, :], axis=1)
+        _store(out, heads * D, t, d, left, D, o)
+    if SUM:
+        tl.store(log_sum + t * heads, log_total, t < left)
 
 
 @triton.jit
@@ -514,16 +521,17 @@ def _shifted(x, means, centres, d):
 
 @triton.jit(do_not_specialize=VARYING)
 def queries_back(
-    q, k, v, log_alpha, memories, floats, grad_out,
+    q, k, v, log_alpha, memories, floats, grad_out, grad_log_sum,
     grad_q, grad_k, grad_v, grad_log_alpha, weights_p, grads, grad_memories, grad_masses,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, a_b, a_h, a_t, o_b, o_h, o_t,
     cu_seqlens, length, chunks, total, sequences, heads, first_head, scale,
     D: tl.constexpr, M: tl.constexpr, C: tl.constexpr, TILE: tl.constexpr, DP: tl.constexpr,
-    BM: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr, STEEP: tl.constexpr,
-    WIDE: tl.constexpr, IP: tl.constexpr,
+    BM: tl.constexpr, NORMALISED: tl.constexpr, PACKED: tl.constexpr, SUM: tl.constexpr,
+    STEEP: tl.constexpr, WIDE: tl.constexpr, IP: tl.constexpr,
 ):  # fmt: skip
     """dq of chunk g, and what its queries add to the other gradients; if STEEP, of steep chunks.
 
+    grad_log_sum: (B, T, H), if SUM
     grad_q: (B, T, H, D); grad_log_alpha: (B, T, H, M), here - F_j sum_{t >= j} y_t Z_t
     weights_p, grads: (group, G, C, BM), p Z and scale da Z; a group of heads from first_head
     grad_memories: (group, G, 2, DP, BM), what the chunk adds to dH and dG before it
@@ -582,6 +590,10 @@ def queries_back(
     scratch = local.to(tl.int64) * total + g
     grad_log_alpha += rows * M
     da = y - p * tl.sum(y, axis=1)[:, None]
+    if SUM:
+        of_sum = tl.load(grad_log_sum + rows + i * heads, i < left, other=0.0)
+        da += p * of_sum[:, None]
+        of_sum *= scale * tl.sum(p, axis=1)
     if NORMALISED:
         # The read logits are those of p, which are kept in fewer registers.
         y += da * (tl.log(tl.maximum(p, 1e-37)) + log_total[:, None])
@@ -626,6 +638,8 @@ def queries_back(
         memory = tl.load(memories + d[:, None] * BM + m[None, :])
         out = _dot(da, tl.trans(memory.to(WIDE)), WIDE, IP)
         out += _dot(weights, _relative(k, k_t, i, d, left, means, D, NORMALISED, WIDE), WIDE, IP)
+        if SUM:
+            out += of_sum[:, None] * tl.load(means + d)[None, :]
         _store(grad_q, heads * D, i, d, left, D, out)
         at = grad_memories + d[:, None] * BM + m[None, :]
         added = _dot(_across(q, q_t, i, d, left, D), da, WIDE, IP)

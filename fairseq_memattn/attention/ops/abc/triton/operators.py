@@ -31,7 +31,8 @@ def causal_attention(
     *,
     normalised: bool,
     cu_seqlens: Tensor | None = None,
-) -> tuple[Tensor, MemoryState]:
+    log_sum: bool = False,
+) -> tuple[Tensor, MemoryState, Tensor]:
     """ABC over T positions from a given memory, or from an empty one.
 
     q, k, v: (B, H, T, D); state: of every sequence
@@ -39,15 +40,18 @@ def causal_attention(
     key_padding_mask, chunk_size: ignored
     cu_seqlens: (N + 1,), where B is 1 and row 0 holds N sequences one after another: sequence n
         from cu_seqlens[n] to cu_seqlens[n + 1]
+    log_sum: whether the log of the sum of exp(read logit) is wanted, of a normalised form
 
-    Returns the output in q's dtype and the memories after the last positions.
+    Returns the output in q's dtype, the memories after the last positions, and that log (B, H, T),
+    or else an empty tensor.
     Raises ValueError and RuntimeError as `check_inputs` does.
     """
     check_inputs(q, k, v, log_alpha, *(state or ()))
     start = (None,) * 3 if state is None else tuple(state)
     attend = Causal.apply if _is_plain(q) else abc_causal
-    out, *end, _, _ = attend(q, k, v, log_alpha, *start, cu_seqlens, scale, normalised)
-    return out, MemoryState(*end)
+    options = (cu_seqlens, scale, normalised, log_sum)
+    out, sums, *end, _, _ = attend(q, k, v, log_alpha, *start, *options)
+    return out, MemoryState(*end), sums
 
 
 def _is_plain(q: Tensor) -> bool:
@@ -89,11 +93,12 @@ def forward(
     cu_seqlens: Tensor | None,
     scale: float,
     normalised: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The output, the last memory, and the memories and float32 numbers of each chunk."""
+    log_sum: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The output, the log sum, the last memory, and the memories and float32 numbers of chunks."""
     q, k, v, log_alpha = (rows_contiguous(x) for x in (q, k, v, log_alpha))
     plan = _plan(q, log_alpha, cu_seqlens, normalised)
-    out, *end, memories, floats = _outputs(plan, q)
+    out, sums, *end, memories, floats = _outputs(plan, q, log_sum)
     start = [x.contiguous() for x in (start_keys, start_values, start_mass) if x is not None]
     strides = _strides(q, k, v, log_alpha)
     ends = q if cu_seqlens is None else cu_seqlens
@@ -108,17 +113,19 @@ def forward(
             log_alpha.shape[1], GIVEN=bool(start),
         )  # fmt: skip
         plan.each_chunk(
-            kernels.attend, ready, q, k, v, log_alpha, memories, floats, out, *strides, *where,
-            scale,
+            kernels.attend, ready, q, k, v, log_alpha, memories, floats, out, sums, *strides,
+            *where, scale, SUM=log_sum,
         )  # fmt: skip
-    return out.transpose(1, 2), *end, memories, floats  # type: ignore[return-value]
+    return out.transpose(1, 2), sums.transpose(1, 2), *end, memories, floats  # type: ignore[return-value]
 
 
-def _outputs(plan: Plan, q: Tensor) -> list[Tensor]:
+def _outputs(plan: Plan, q: Tensor, log_sum: bool) -> list[Tensor]:
     device, float32 = q.device, torch.float32
+    sums = (*q.shape[:1], q.shape[2], q.shape[1]) if log_sum else (0, 0, 0)
     shapes = (plan.of_state, plan.of_state, plan.of_mass)
     return [
         _new(plan, q, q.shape[3], q.dtype),
+        q.new_empty(sums, dtype=float32),
         *(torch.empty(shape, dtype=float32, device=device) for shape in shapes),
         torch.empty(plan.of_memories, dtype=plan.memories, device=device),
         torch.empty(plan.of_floats, dtype=float32, device=device),
@@ -127,6 +134,7 @@ def _outputs(plan: Plan, q: Tensor) -> list[Tensor]:
 
 def backward(
     grad_out: Tensor,
+    grad_sum: Tensor | None,
     grad_keys: Tensor | None,
     grad_values: Tensor | None,
     grad_mass: Tensor | None,
@@ -160,6 +168,7 @@ def backward(
     grad_masses = q.new_empty((*of_group, 2, size.slots), dtype=torch.float32)
     tokens, end = (q, k, v, log_alpha), (end_keys, end_values, floats)
     strides = (*_strides(*tokens), *grad_out.stride()[:3])
+    of_sum = floats if grad_sum is None else grad_sum.transpose(1, 2).contiguous()
     of_end = _or_zeros(plan, floats, grad_keys, grad_values, grad_mass)
     starts = _of_start(plan, start_keys, q)
     ends = q if cu_seqlens is None else cu_seqlens
@@ -171,8 +180,9 @@ def backward(
         with torch.cuda.device_of(q):
             for steep in (False, True) if normalised else (False,):
                 plan.each_chunk(
-                    kernels.queries_back, ready, *tokens, memories, floats, grad_out, *grads,
-                    *shared, *strides, *where, head, scale, heads=group, STEEP=steep,
+                    kernels.queries_back, ready, *tokens, memories, floats, grad_out, of_sum,
+                    *grads, *shared, *strides, *where, head, scale, heads=group,
+                    SUM=grad_sum is not None, STEEP=steep,
                 )  # fmt: skip
             plan.each_sequence(
                 kernels.scan_back, ready, grad_memories, grad_masses, floats, end_keys, end_values,
@@ -223,8 +233,8 @@ def _of_mass(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.scale, ctx.normalised = inputs
-    _, end_keys, end_values, _, *of_chunks = output
+    *tensors, ctx.scale, ctx.normalised, _ = inputs
+    _, _, end_keys, end_values, _, *of_chunks = output
     ctx.mark_non_differentiable(*of_chunks)
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors, end_keys, end_values, *of_chunks)
@@ -235,13 +245,13 @@ def _gradients(compute: Callable[..., Any], ctx: Any, *grads: Any) -> tuple[Tens
     q, _, _, log_alpha, start_keys, _, start_mass, *_ = tensors
     grad_out = torch.zeros_like(q) if grads[0] is None else grads[0]
     *of_tokens, grad_log_alpha, grad_keys, grad_values, grad_mass = compute(
-        grad_out, *grads[1:4], *tensors, ctx.scale, ctx.normalised
+        grad_out, *grads[1:5], *tensors, ctx.scale, ctx.normalised
     )
     start: list[Tensor | None] = [None] * 3
     if start_keys is not None:
         start = [grad_keys, grad_values, None]
         start[2] = _sum_heads(grad_mass, start_mass) if ctx.normalised else None
-    return (*of_tokens, _sum_heads(grad_log_alpha, log_alpha), *start, None, None, None)
+    return (*of_tokens, _sum_heads(grad_log_alpha, log_alpha), *start, *[None] * 4)
 
 
 def _sum_heads(grad: Tensor, like: Tensor) -> Tensor:
@@ -270,15 +280,15 @@ class Causal(torch.autograd.Function):
 
 
 def _fake(*args: Any) -> tuple[Tensor, ...]:
-    q, log_alpha, cu_seqlens, normalised = args[0], args[3], args[7], args[9]
-    out, *rest = _outputs(Plan(Shape.of(q, log_alpha, cu_seqlens, normalised)), q)
-    return out.transpose(1, 2), *rest
+    q, log_alpha, cu_seqlens, normalised, log_sum = args[0], args[3], args[7], *args[9:]
+    out, sums, *rest = _outputs(Plan(Shape.of(q, log_alpha, cu_seqlens, normalised)), q, log_sum)
+    return out.transpose(1, 2), sums.transpose(1, 2), *rest
 
 
 def _fake_backward(*args: Any) -> tuple[Tensor, ...]:
-    q, _, _, log_alpha, start_keys, _, _, cu_seqlens = args[4:12]
+    q, _, _, log_alpha, start_keys, _, _, cu_seqlens = args[5:13]
     plan = Plan(Shape.of(q, log_alpha, cu_seqlens, True))
-    grads = (_new(plan, q, x.shape[3], x.dtype) for x in args[4:8])
+    grads = (_new(plan, q, x.shape[3], x.dtype) for x in args[5:9])
     return (*(x.transpose(1, 2) for x in grads), *_of_start(plan, start_keys, q))
 
 

@@ -67,8 +67,8 @@ def error(device: torch.device, width: int, slots: int) -> float:
     drawn = [torch.randn(shape, generator=generator).bfloat16() for shape in shapes]
     q, k, v, log_alpha, grad = (x.to(device) for x in drawn)
     inputs, none, scale = (q, k, v, log_alpha), (None, None, None), width**-0.5
-    out, keys, values, _, *kept = forward(*inputs, *none, None, scale, True)
-    given: list[Any] = [grad, *none, *inputs, *none, None, keys, values, *kept, scale, True]
+    out, _, keys, values, _, *kept = forward(*inputs, *none, None, scale, True, False)
+    given: list[Any] = [grad, None, *none, *inputs, *none, None, keys, values, *kept, scale, True]
     grads = backward(*given)
     q, k, v, log_alpha = leaves = tuple(x.float().requires_grad_() for x in inputs)
     state = MemoryState.empty(k, v, log_alpha)
