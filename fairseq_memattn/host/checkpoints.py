@@ -25,7 +25,7 @@ class CheckpointError(MemAttnError):
 
 
 def allow_fairseq_globals() -> None:
-    """Let torch load what fairseq's checkpoints contain beside tensors, and nothing more.
+    """torch's protection lets pass `argparse.Namespace` and numpy's arrays and scalars.
 
     torch.load refuses every class that is not on its list, because unpickling can run code.
     The classes below only hold values. The protection itself stays on.
@@ -55,7 +55,7 @@ def allow_fairseq_globals() -> None:
 def refuse_damaged(
     load: Callable[..., Any], path: str, *args: Any, **kwargs: Any
 ) -> dict[str, Any]:
-    """`checkpoint_utils.load_checkpoint_to_cpu`, which raises CheckpointError.
+    """A checkpoint that holds more than values, or is damaged, is refused.
 
     All of fairseq (training, generation, `from_pretrained`) looks the function up when it calls it.
     torch's own message names no file and advises to switch its protection off. The error stays an
@@ -101,7 +101,7 @@ def check_registered(path: str | os.PathLike[str], state: dict[str, Any]) -> Non
 def copy_whole(
     copy: Callable[..., Any], src_path: str, dst_path: str, overwrite: bool = False
 ) -> bool:
-    """`PathManager.copy`, whose copy gets its name when it is complete.
+    """Checkpoints get their names when they are complete.
 
     fairseq copies what it has saved to checkpoint_last.pt and checkpoint_best.pt. A training that
     is killed meanwhile would leave half a file there, from which none can be resumed.

@@ -23,8 +23,13 @@ def host(monkeypatch):
     return module
 
 
+def add_ten(old):
+    """Of the test."""
+    return old + 10
+
+
 def patch(attribute, module="host_of_the_test", **options):
-    return Patch(f"{module}:{attribute}", "of the test", lambda old: old + 10, **options)
+    return Patch(f"{module}:{attribute}", add_ten, **options)
 
 
 def test_all_names_are_looked_up_before_one_is_replaced(host):

@@ -13,7 +13,7 @@ CRITERIA = ("cross_entropy", "adaptive_loss")
 
 
 def share_batches(get_iterator: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """`Trainer.get_train_iterator` and its like, with the same batches in a group's processes."""
+    """Processes with parts of the same samples have the same batches."""
     batches = get_iterator(self, *args, **kwargs)
     parts = _parts(self)
     if parts > 1:
@@ -25,7 +25,7 @@ def share_batches(get_iterator: Callable[..., Any], self: Any, *args: Any, **kwa
 
 
 def take_part(prepare: Callable[..., Any], self: Any, sample: Any, **kwargs: Any) -> Any:
-    """`Trainer._prepare_sample` of the own part of a sample."""
+    """With `--context-parallel`, each process has its part of a sample."""
     parts = _parts(self)
     if parts > 1 and isinstance(sample, dict) and sample:
         padding = self.task.target_dictionary.pad()

@@ -19,7 +19,7 @@ BLOCK = 1 << 22  # entries that are checked at once
 
 
 def check_dictionary(add_from_file: Callable[..., None], self: Any, file: Any) -> None:
-    """`Dictionary.add_from_file`, which refuses a file without tokens."""
+    """An empty dictionary is an error."""
     before = len(self)
     add_from_file(self, file)
     if isinstance(file, str):
@@ -32,7 +32,7 @@ def check_dictionary(add_from_file: Callable[..., None], self: Any, file: Any) -
 def check_dataset(
     make_dataset: Callable[..., Any], path: str, impl: str, *args: Any, **kwargs: Any
 ) -> Any:
-    """`make_dataset`, which compares a memory-mapped data set with its index and dictionary."""
+    """`.bin` and `.idx` files that are damaged or of another dictionary are an error."""
     index, data = f"{path}.idx", f"{path}.bin"
     mapped = impl == "mmap" and os.path.exists(index) and os.path.exists(data)
     if mapped:
@@ -45,7 +45,7 @@ def check_dataset(
 
 
 def refuse_fasta(build_index: Callable[..., Any], self: Any, path: str) -> NoReturn:
-    """`FastaDataset._build_index`, which passes the path of a file to a shell.
+    """FASTA data, whose path fairseq passes to a shell, are refused.
 
     The names of files in a folder of data are a part of that path.
     """
@@ -118,22 +118,22 @@ def check_tokens(dataset: Any, data: str, symbols: int) -> None:
 
 
 def segment_spaces(encode: Callable[..., str], self: Any, x: str) -> str:
-    """`SentencepieceBPE.encode` of a text in which every white space is a space."""
+    """Every white space is a space before a line is segmented."""
     return encode(self, with_spaces(x))
 
 
 def decode_bytes(decode: Callable[..., str], self: Any, x: str) -> str:
-    """`SentencepieceBPE.decode`, with the characters that pieces of bytes spell."""
+    """Pieces of bytes become the characters that they spell."""
     return decode(self, join_bytes(x))
 
 
 def join_sentencepiece(post_process: Callable[..., str], sentence: str, symbol: str) -> str:
-    """`data_utils.post_process`, with the characters that SentencePiece's pieces of bytes spell."""
+    """The same for `--post-process sentencepiece`."""
     return post_process(join_bytes(sentence) if symbol == "sentencepiece" else sentence, symbol)
 
 
 def copy_unknown(load: Callable[..., Any], replace_unk: str | None) -> Any:
-    """`utils.load_align_dict`: --replace-unk without a file copies the source word.
+    """`--replace-unk` without a file copies the source word.
 
     fairseq looks for the file "@@ " then.
     """
@@ -150,7 +150,7 @@ def replace_unknown(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """`utils.post_process_prediction`, whose --replace-unk reads the pairs of --print-alignment.
+    """`--replace-unk` uses the pairs of `--print-alignment`.
 
     fairseq takes them for places of the source. A replacement becomes a symbol of the dictionary,
     as in fairseq, before pieces are joined.

@@ -31,9 +31,9 @@ def prepare_hydra_train() -> None:
 
 
 def import_user_dir(main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
-    """`hydra_train._hydra_main`, which imports `common.user_dir` before it starts the training.
+    """`common.user_dir` is imported before the configuration is checked.
 
-    fairseq imports it within the training, after the place where the configuration is checked.
+    fairseq imports it within the training, after that.
     """
     from fairseq.utils import import_user_module
 

@@ -5,9 +5,10 @@ from typing import Any
 
 
 class OlderNumpy(types.ModuleType):
-    """numpy, with what `--sample-break-mode eos` and `--num-batch-buckets` need.
+    """An older numpy's `compat.long` and `percentile`.
 
-    It stands for numpy in a module of fairseq; numpy itself does not change.
+    `--sample-break-mode eos` and `--num-batch-buckets` need them. It stands for numpy in a module
+    of fairseq; numpy itself does not change.
     """
 
     compat = types.SimpleNamespace(long=int)

@@ -56,9 +56,10 @@ logger = logging.getLogger(__name__)
 
 
 def check_first(call: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """`call_main(cfg, main)`, or the `_main` of fairseq-generate, which programs call directly.
+    """Options that lose a result, and a second training in a `--save-dir`, are errors.
 
-    A command that reads a model keeps the last batch of a data set.
+    For `call_main(cfg, main)`, and for the `_main` of fairseq-generate, which programs call
+    directly. A command that reads a model keeps the last batch of a data set.
     """
     check_configuration(cfg)
     called = args[0] if args and callable(args[0]) else call
@@ -109,7 +110,7 @@ def check_search(cfg: Any, command: str) -> None:
 
 
 def keep_later_options(overwrite: Callable[..., Any], cfg: Any, overrides: Any) -> Any:
-    """`overwrite_args_by_name`, also of options that the task of a checkpoint did not have yet.
+    """Options that a checkpoint's task did not have yet are not left out.
 
     fairseq-validate would evaluate as if they were not given.
     """
@@ -127,10 +128,10 @@ def keep_later_options(overwrite: Callable[..., Any], cfg: Any, overrides: Any) 
 
 
 def forget_embedding_files(load: Callable[..., Any], path: str, *args: Any, **kwargs: Any) -> Any:
-    """`load_checkpoint_to_cpu`, of whose model embeddings are not read from files.
+    """`--encoder-embed-path` of a checkpoint's training is not read again.
 
-    --encoder-embed-path and --decoder-embed-path are for the begin of a training: a checkpoint has
-    the weights, and the files may be on another machine.
+    It and --decoder-embed-path are for the begin of a training: a checkpoint has the weights, and
+    the files may be on another machine.
     """
     state = load(path, *args, **kwargs)
     model = (state.get("cfg") or {}).get("model") or state.get("args")
@@ -146,10 +147,10 @@ def forget_embedding_files(load: Callable[..., Any], path: str, *args: Any, **kw
 def keep_gpu(
     parse: Callable[..., Any], parser: Any, input_args: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """`options.parse_args_and_arch`, where --bf16 does not imply --tpu, and so keeps the GPU.
+    """`--bf16` does not add `--tpu`; `--encoder-layers-to-keep` stays text.
 
-    --encoder-layers-to-keep is text, which fairseq's models split, also where its dataclass has a
-    list.
+    fairseq's models split the latter, also where its dataclass has a list. With --tpu the GPU is
+    not used.
     """
     parsed = parse(parser, input_args, *args, **kwargs)
     options = parsed[0] if isinstance(parsed, tuple) else parsed
@@ -162,7 +163,7 @@ def keep_gpu(
 
 
 def prune_each_side(prune: Callable[..., Any], state_dict: dict[str, Any], model_cfg: Any) -> Any:
-    """`prune_state_dict`, which keeps the layers of a side for which none are named.
+    """`--encoder-layers-to-keep` keeps the other side's layers.
 
     fairseq leaves them out. It also prunes what a training with the option has saved once more: a
     side with just as many layers as are named has been pruned.

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 def broadcast_plain_values(
     broadcast: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """`broadcast_object`, by which a process sends the checkpoint that it has loaded to the others.
+    """Processes send a checkpoint as plain values.
 
     fairseq reads what is sent with torch.load, which refuses the mark that fairseq puts in the
     place of a tensor and the configuration that it makes of the checkpoint's `cfg`. The mark is
@@ -32,7 +32,10 @@ def broadcast_plain_values(
 def gather_without_gpu(
     gather: Callable[..., Any], data: Any, group: Any = None, max_size: int = 0
 ) -> list[Any]:
-    """`all_gather_list` by torch: fairseq's needs a GPU, and refuses more than `max_size` bytes."""
+    """Processes report without a GPU.
+
+    fairseq's own way needs one, and refuses more than `max_size` bytes; torch's does not.
+    """
     from fairseq import utils
     from fairseq.distributed.utils import get_global_group, get_world_size
     from torch import distributed
@@ -46,7 +49,7 @@ def gather_without_gpu(
 def join_torchrun(
     call_main: Callable[..., None], cfg: Any, main: Callable[..., None], **kwargs: Any
 ) -> None:
-    """`call_main` for processes of torchrun without GPUs.
+    """torchrun's processes train together on a CPU too.
 
     fairseq counts GPUs to find out how many processes there are, so that without one each process
     of torchrun would train a copy of its own.
@@ -81,7 +84,7 @@ def _use_gloo(training: Any, processes: int, rank: int) -> None:
 
 
 def end_process_group(distributed_main: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """`distributed_main` that leaves the group of processes.
+    """Processes leave their group before they exit, and do not abort.
 
     fairseq leaves that to the interpreter's exit, where a process sometimes aborts because another
     one has gone.
@@ -94,10 +97,10 @@ def end_process_group(distributed_main: Callable[..., None], *args: Any, **kwarg
 
 
 def accept_empty_batches(load: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`load_model_ensemble_and_task`, whose task validates an empty batch.
+    """`fairseq-validate` accepts batches that processes share unevenly.
 
-    Where the batches cannot be shared out evenly, fairseq gives some processes an empty one at the
-    end. Training passes over it, but `fairseq-validate` does not.
+    fairseq gives some processes an empty one at the end. Training passes over it, but
+    `fairseq-validate` does not.
     """
     from torch import distributed
 
@@ -126,7 +129,7 @@ def _valid_step(valid_step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def generate_a_shard(main: Callable[..., Any], cfg: Any, *args: Any) -> Any:
-    """`fairseq_cli.generate._main` with --num-shards and --shard-id, which fairseq ignores."""
+    """`--num-shards` and `--shard-id` are used."""
     shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
     if shards == 1:
         return main(cfg, *args)

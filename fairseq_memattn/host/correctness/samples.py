@@ -23,7 +23,7 @@ def count_long_samples(
     max_positions: Any = None,
     ignore_invalid_inputs: bool = False,
 ) -> Any:
-    """`FairseqTask.filter_indices_by_size`, which counts what it leaves out.
+    """Samples that are too long are counted; all of a split is an error.
 
     Raises MemAttnError for samples that are longer than the model, if they must not be left out or
     if none is left of a split. fairseq-interactive goes on with the next line.
@@ -64,7 +64,7 @@ def count_last_batch(
     required_batch_size_multiple: int = 1,
     fixed_shapes: Any = None,
 ) -> Any:
-    """`data_utils.batch_by_size`, which counts the samples of a last batch that it leaves out."""
+    """The samples of a last batch that is left out are counted."""
     multiple = required_batch_size_multiple
     options = (max_tokens, max_sentences, multiple, fixed_shapes)
     if not len(indices):
@@ -82,7 +82,7 @@ def count_last_batch(
 def keep_last_batch(
     get_valid_iterator: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """`Trainer.get_valid_iterator` for all batches, without a required multiple."""
+    """Validation keeps the last batch."""
     options = self.cfg.dataset
     given = options.required_batch_size_multiple
     options.required_batch_size_multiple = 1
@@ -93,7 +93,7 @@ def keep_last_batch(
 
 
 def require_targets(get_iterator: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """`Trainer.get_train_iterator` or `get_valid_iterator`, for which the targets are there.
+    """A split without targets is an error before it is read.
 
     fairseq fails on those of the validation after an epoch, before it is saved.
     """
@@ -115,7 +115,10 @@ def evaluate_every_block(
     max_positions: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """`LanguageModelingTask.eval_lm_dataloader`, which leaves out blocks that are too long."""
+    """Blocks that are longer than the model are an error.
+
+    fairseq leaves them out.
+    """
     sizes = np.asarray(dataset.sizes)
     too_long = 0 if max_positions is None else int((sizes > max_positions).sum())
     if too_long:

@@ -12,10 +12,10 @@ from fairseq_memattn.files import decode_line, iterate_lines
 def read_in_buffers(
     buffered_read: Callable[..., Any], input: str, buffer_size: int
 ) -> Iterator[list[str]]:
-    """`fairseq_cli.interactive.buffered_read`: the lines of a file or, for "-", of standard input.
+    """A carriage return in a line is an error.
 
-    Raises MemAttnError as `decode_line` does. fairseq makes two lines of one with a carriage
-    return.
+    The lines are those of a file or, for "-", of standard input. Raises MemAttnError as
+    `decode_line` does. fairseq makes two lines of one with a carriage return.
     """
     lines: list[str] = []
     with open(sys.stdin.fileno() if input == "-" else input, "rb", closefd=input != "-") as raw:
@@ -30,10 +30,10 @@ def read_in_buffers(
 
 
 def check_splits(main: Callable[[Any], None], args: Any) -> None:
-    """`fairseq_cli.preprocess.main`, which reads all text once before it writes anything.
+    """The text is UTF-8, has no carriage return in a line, and as many lines in both languages.
 
-    fairseq would end after a part of the data is written where it cannot write the format, or
-    read --alignfile.
+    It is read once before anything is written. fairseq would end after a part of the data is
+    written where it cannot write the format, or read --alignfile.
     """
     if args.dataset_impl == "fasta":
         raise MemAttnError("--dataset-impl is fasta, which fairseq cannot write")

@@ -166,7 +166,7 @@ def check_beginning(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """`Trainer.load_checkpoint`, which compares options and dictionaries with the checkpoint's."""
+    """Options that change what the weights mean are an error, other symbols a warning."""
     state = _saved(filename)
     if state:
         if not reset_optimizer and _begun(state) and state.get("last_optimizer_state") is None:

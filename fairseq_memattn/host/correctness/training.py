@@ -24,9 +24,10 @@ logger = logging.getLogger(__name__)
 def save_before_missing_metric(
     get_valid_stats: Callable[..., Any], cfg: Any, trainer: Any, stats: Any, *args: Any
 ) -> Any:
-    """`train.get_valid_stats`, which saves crash.pt if --best-checkpoint-metric is not logged.
+    """A model is saved before an unknown `--best-checkpoint-metric` fails.
 
-    fairseq fails on it in the first validation, before it has saved a checkpoint.
+    fairseq fails on it in the first validation, before it has saved a checkpoint. The model is in
+    crash.pt.
     """
     metric = cfg.checkpoint.best_checkpoint_metric
     if metric not in stats:
@@ -56,7 +57,7 @@ def _save_crash(cfg: Any, trainer: Any) -> None:
 def save_trained_only(
     save_checkpoint: Callable[..., Any], self: Any, filename: str, extra_state: Any
 ) -> Any:
-    """`Trainer.save_checkpoint`, which replaces no crash.pt by a model without an update.
+    """A training that fails before its first update replaces no crash.pt.
 
     The checkpoint holds for how many validations --patience has waited.
     """
@@ -72,7 +73,7 @@ def save_trained_only(
 
 
 def write_again(save: Callable[..., None], checkpoint: Any, file: Any) -> None:
-    """`checkpoint_utils._torch_persistent_save`, whose next attempt begins the file anew.
+    """A second attempt to write a checkpoint replaces the first.
 
     fairseq writes it after what the one before has written.
     """
@@ -91,7 +92,7 @@ def write_again(save: Callable[..., None], checkpoint: Any, file: Any) -> None:
 def name_unwritten(
     save: Callable[..., None], checkpoint: Any, filename: str, **options: Any
 ) -> None:
-    """`checkpoint_utils.torch_persistent_save`, which leaves no part of a file.
+    """A checkpoint that cannot be written is named, and leaves nothing.
 
     Raises MemAttnError, which names file and folder.
     """
@@ -108,7 +109,7 @@ def name_unwritten(
 def resume(
     load_checkpoint: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """`checkpoint_utils.load_checkpoint`, for a training that goes on as it was.
+    """A resumed training goes on as it was, up to `--max-update`.
 
     fairseq compares the updates with --max-update after an update, so that a finished training
     makes one more and saves the result. --patience counts anew. The best loss is that of
@@ -159,7 +160,7 @@ def _should_stop() -> Any:
 def keep_as_many(
     save_checkpoint: Callable[..., Any], cfg: Any, trainer: Any, batches: Any, loss: float | None
 ) -> Any:
-    """`checkpoint_utils.save_checkpoint`, which keeps the first --keep-best-checkpoints.
+    """`--keep-best-checkpoints` keeps as many as it says.
 
     fairseq saves no checkpoint that is worse than the worst it keeps, even while it keeps fewer.
     """

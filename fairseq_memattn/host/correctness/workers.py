@@ -37,10 +37,10 @@ def begin_with_new_workers(
     fix_batches_to_gpus: bool = False,
     set_dataset_epoch: bool = True,
 ) -> Any:
-    """`EpochBatchIterator.next_epoch_itr`, which starts workers that know the epoch's number.
+    """Workers know the epoch, so that `masked_lm` masks other tokens in each.
 
     fairseq keeps the workers of the first epoch, and tells the number of a later one to the data
-    set of the main process alone: `masked_lm` then masks the same tokens in every epoch.
+    set of the main process alone.
     """
     resumed = self._next_epoch_itr is not None  # in an epoch that the data set knows
     has_workers = self.num_workers > 0 and self.dataloader is not None
@@ -51,7 +51,7 @@ def begin_with_new_workers(
 
 
 def end_without_batch(report: Callable[..., None], error: Exception, batch: Any) -> None:
-    """`Queue._on_queue_feeder_error`, for a batch that a worker cannot send.
+    """A worker that cannot send a batch ends, and the command with it.
 
     multiprocessing leaves it out, and the command waits for it without end: where too few files may
     be open, for one.
@@ -70,11 +70,11 @@ def end_without_batch(report: Callable[..., None], error: Exception, batch: Any)
 
 
 def stop_prefetching(consumer: type[Any]) -> type[Any]:
-    """`iterators.BackgroundConsumer`, which stops before the interpreter is taken down.
+    """Threads that fetch batches stop before the interpreter exits.
 
-    fairseq leaves that to the interpreter, under which a thread that is just then freeing a batch
-    aborts the process: training that ends within an epoch, by `--max-update`, would now and then
-    report failure after all was done and saved.
+    Under the interpreter's exit, a thread that is just then freeing a batch aborts the process:
+    training that ends within an epoch, by `--max-update`, would now and then report failure after
+    all was done and saved.
     """
 
     class BackgroundConsumer(consumer):

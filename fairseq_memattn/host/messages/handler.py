@@ -17,7 +17,7 @@ _unwritten: set[str] = set()  # the reasons why logs cannot be written that were
 
 
 def install_excepthook() -> None:
-    """Lets a fairseq command end on an error with one sentence.
+    """An error is one sentence; status 1 if output cannot be written.
 
     The environment variable MEMATTN_TRACEBACK=1 shows the traceback. Programs other than fairseq's
     commands keep their tracebacks. A command, other than a training, ends when the standard output
@@ -146,7 +146,7 @@ def sentence(error: BaseException) -> str:
 
 
 def quiet_known_warnings() -> None:
-    """Silence what fairseq's older calls of hydra, torch and numpy make those warn about.
+    """Known warnings about older functions are not shown.
 
     None of it says anything about a user's command, and it hides what does. Commands that import
     fairseq before the plugin have its root logger, which shows all messages, those of hydra too.

@@ -42,7 +42,7 @@ class _CheckedArchive(tarfile.TarFile):
 
 
 def unpack_inside(load: Callable[..., Any], archive_file: str) -> str:
-    """`file_utils.load_archive_file` of archives of plain files that stay within their folder.
+    """Archives are unpacked inside their folder, and hold plain files only.
 
     fairseq extracts whatever the archive holds, removes the archive, and then moves the folder that
     its names begin with, which may be outside. Here the content is in a folder beside the archive,

@@ -15,7 +15,7 @@ PACKAGES = ("fairseq", "fairseq_cli")
 
 
 def read_literals_only() -> None:
-    """Lets `eval` read literals, and `exec` nothing, in all modules of fairseq.
+    """Options are read as literals, and nothing is executed.
 
     Each module gets its own `eval`; Python's does not change. A module that is imported later gets
     its own before it runs.
