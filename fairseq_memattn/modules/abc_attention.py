@@ -15,7 +15,7 @@ from fairseq_memattn.attention.nn.dropout import project
 from fairseq_memattn.attention.nn.low_rank import merge_updates
 from fairseq_memattn.attention.ops.carry import Carry, fade
 from fairseq_memattn.attention.ops.common import is_immediate
-from fairseq_memattn.modules.dropout import keep_dropout
+from fairseq_memattn.modules.dropout import KeepsDropout
 from fairseq_memattn.modules.incremental import (
     IncrementalState,
     all_copies,
@@ -75,7 +75,7 @@ class Inputs(NamedTuple):
         return Inputs(*(part.index_select(0, new_order) for part in self))
 
 
-class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
+class ABCAttention(KeepsDropout, FairseqIncrementalState, layers.ABCAttention):
     """`attention.nn.ABCAttention` with the arguments, layout and decoding state of fairseq.
 
     embed_dim: E; num_heads: H
@@ -195,8 +195,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
         """The memory before the first sentence, which is that of padding."""
         nothing = self.q_proj.weight.new_zeros(rows, 1, self.source_dim)
         tokens = Tokens(nothing, torch.ones_like(nothing[..., 0], dtype=torch.bool))
-        memory: State = self.write_memory(tokens)
-        return memory
+        return self.write_memory(tokens)
 
     def _source(self, key: Tensor) -> Tensor:
         """The source, batch first."""
@@ -282,7 +281,7 @@ class ABCAttention(FairseqIncrementalState, layers.ABCAttention):
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.return_source_weights = bool(need_attn)
-        keep_dropout(self, **kwargs)
+        super().make_generation_fast_(**kwargs)
         merge_updates(self)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:

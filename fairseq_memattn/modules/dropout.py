@@ -1,5 +1,6 @@
 """fairseq's --retain-dropout, for networks and attentions that are not fairseq's."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fairseq.modules import FairseqDropout
@@ -15,17 +16,25 @@ def use_fairseq_dropout(module: nn.Module, name: str) -> None:
             setattr(module, child_name, FairseqDropout(child.p, module_name=name))
 
 
-def keep_dropout(
-    module: nn.Module,
-    retain_dropout: bool = False,
-    retain_dropout_modules: list[str] | None = None,
-    **others: Any,
-) -> None:
-    """What `make_generation_fast_` of a module does for the attentions in it.
+def use_fairseq_dropout_within(stack: nn.Module) -> None:
+    """`use_fairseq_dropout` of a stack and all its parts, by the name of its class."""
+    for module in list(stack.modules()):
+        use_fairseq_dropout(module, type(stack).__name__)
 
-    retain_dropout, retain_dropout_modules: fairseq's options; a module's name is its class's
-    """
-    for part in module.modules():
-        if isinstance(part, AttentionDropout):
-            names = retain_dropout_modules
-            part.keeps_dropout = retain_dropout and (names is None or type(part).__name__ in names)
+
+class KeepsDropout:
+    """A base of modules whose attentions are not fairseq's."""
+
+    modules: Callable[[], Iterator[nn.Module]]
+
+    def make_generation_fast_(
+        self,
+        retain_dropout: bool = False,
+        retain_dropout_modules: list[str] | None = None,
+        **others: Any,
+    ) -> None:
+        """fairseq's hook, with its options; a module's name is its class's."""
+        for part in self.modules():
+            if isinstance(part, AttentionDropout):
+                names, name = retain_dropout_modules, type(part).__name__
+                part.keeps_dropout = retain_dropout and (names is None or name in names)

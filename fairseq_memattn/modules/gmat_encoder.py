@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.modules.abc_layers import check_dictionary, wrapped
-from fairseq_memattn.modules.dropout import keep_dropout, use_fairseq_dropout
+from fairseq_memattn.modules.dropout import KeepsDropout, use_fairseq_dropout
 from fairseq_memattn.modules.layout import time_first
 from fairseq_memattn.networks import gmat
 from fairseq_memattn.networks.blocks import move_to_end
@@ -62,7 +62,7 @@ def network_config(cfg: Any, embed_tokens: nn.Embedding) -> GMATConfig:
     )
 
 
-class GMATEncoder(gmat.GMATEncoder, FairseqEncoder):
+class GMATEncoder(KeepsDropout, gmat.GMATEncoder, FairseqEncoder):
     """The network `GMATEncoder` as an encoder of fairseq, with fairseq's dropout and noise.
 
     cfg: fairseq's TransformerConfig, with the fields of `models.gmat_config.GMATConfig`
@@ -90,10 +90,6 @@ class GMATEncoder(gmat.GMATEncoder, FairseqEncoder):
             if isinstance(module, nn.Linear):
                 quant_noise(module, noise.pq, noise.pq_block_size)
         return wrapped(layer, self.cfg)
-
-    def make_generation_fast_(self, **options: Any) -> None:
-        """fairseq's hook."""
-        keep_dropout(self, **options)
 
     def as_embedded(self, x: Tensor) -> Tensor:
         x = super().as_embedded(x)

@@ -4,19 +4,57 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from fairseq.incremental_decoding_utils import FairseqIncrementalState
-from torch import Tensor, nn
+from fairseq.models import FairseqIncrementalDecoder
+from torch import Tensor
 
 from fairseq_memattn.attention.ops.common import is_immediate
+from fairseq_memattn.modules.dropout import KeepsDropout, use_fairseq_dropout_within
 
 IncrementalState = dict[str, Any]
 
 
-class IncrementalModule(FairseqIncrementalState, nn.Module):
-    """A module with one state in fairseq's `incremental_state`: nested tuples with `reorder`."""
+class NetworkDecoder(KeepsDropout, FairseqIncrementalDecoder):
+    """A base that makes a decoder of `networks` one of fairseq.
 
+    It has one state in fairseq's `incremental_state`: nested tuples with `reorder`. Subclasses have
+    `extract_features`, and `logits` from its states (B, T, E).
+    """
+
+    init_incremental_state: Callable[[], None]
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
+    logits: Any
+    adaptive_softmax, onnx_trace = None, False
+
+    def enter_fairseq(self, dictionary: Any, max_positions: int) -> None:
+        """Completes the network, whose `__init__` has been called, with what fairseq needs."""
+        self.dictionary, self.positions = dictionary, max_positions
+        self.init_incremental_state()
+        use_fairseq_dropout_within(self)
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Any = None,
+        incremental_state: IncrementalState | None = None,
+        src_lengths: Any = None,
+        features_only: bool = False,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """prev_output_tokens: (B, T); while decoding, all tokens so far
+
+        Returns logits (B, T, symbols), while decoding those of the new positions alone, and what
+        `extract_features` returns beside the states.
+        """
+        x, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        return (x if features_only else self.output_layer(x)), extra
+
+    def output_layer(self, features: Tensor, **kwargs: Any) -> Tensor:
+        """(B, T, E) to logits (B, T, symbols)."""
+        return self.logits(features)
+
+    def max_positions(self) -> int:
+        """fairseq's hook: the longest target."""
+        return self.positions
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor

@@ -3,17 +3,16 @@
 The names of the weights are those of `networks`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from fairseq.models import FairseqDecoder, FairseqEncoder, FairseqIncrementalDecoder
-from torch import Tensor, nn
+from fairseq.models import FairseqDecoder, FairseqEncoder
+from torch import Tensor
 
 from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.modules.dropout import keep_dropout, use_fairseq_dropout
-from fairseq_memattn.modules.incremental import IncrementalModule, IncrementalState, is_identity
+from fairseq_memattn.modules.dropout import KeepsDropout, use_fairseq_dropout_within
+from fairseq_memattn.modules.incremental import IncrementalState, NetworkDecoder, is_identity
 from fairseq_memattn.networks import t5, t5mem, t5mem_encoder
 from fairseq_memattn.networks.t5_layers import T5Embedding, T5Sizes
 from fairseq_memattn.networks.t5mem_encoder import T5MemSizes, join_sequences
@@ -21,7 +20,7 @@ from fairseq_memattn.networks.t5mem_encoder import T5MemSizes, join_sequences
 EncoderOut = dict[str, list[Any]]
 
 
-class T5Encoder(FairseqEncoder, t5.T5Encoder):
+class T5Encoder(KeepsDropout, FairseqEncoder, t5.T5Encoder):
     """T5's encoder of one sequence."""
 
     def __init__(
@@ -29,11 +28,7 @@ class T5Encoder(FairseqEncoder, t5.T5Encoder):
     ) -> None:
         super(FairseqEncoder, self).__init__(sizes, embed_tokens)
         self.dictionary, self.positions = dictionary, max_positions
-        _use_fairseq_dropout(self)
-
-    def make_generation_fast_(self, **options: Any) -> None:
-        """fairseq's hook."""
-        keep_dropout(self, **options)
+        use_fairseq_dropout_within(self)
 
     def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> EncoderOut:  # type: ignore[override]
         """src_tokens: (B, S), padding on either side: all positions are relative
@@ -57,7 +52,7 @@ class T5Encoder(FairseqEncoder, t5.T5Encoder):
         return self.positions
 
 
-class T5Decoder(IncrementalModule, FairseqIncrementalDecoder, t5.T5Decoder):
+class T5Decoder(NetworkDecoder, t5.T5Decoder):
     """T5's decoder, whose embeddings are the output projection too.
 
     The decoder replaces the first input token, whatever it is, by the dictionary's `<s>`: T5 starts
@@ -65,32 +60,11 @@ class T5Decoder(IncrementalModule, FairseqIncrementalDecoder, t5.T5Decoder):
     embedding of T5's padding (`models.hf_t5`).
     """
 
-    init_incremental_state: Callable[[], None]
-
     def __init__(
         self, dictionary: Any, embed_tokens: T5Embedding, sizes: T5Sizes, max_positions: int
     ) -> None:
         super(FairseqDecoder, self).__init__(sizes, embed_tokens)
-        self.dictionary, self.positions = dictionary, max_positions
-        self.adaptive_softmax, self.onnx_trace = None, False
-        self.init_incremental_state()
-        _use_fairseq_dropout(self)
-
-    def forward(  # type: ignore[override]
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: EncoderOut,
-        incremental_state: IncrementalState | None = None,
-        src_lengths: Any = None,
-        features_only: bool = False,
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """prev_output_tokens: (B, T), padding on the right; while decoding, all tokens so far
-
-        Returns logits (B, T, symbols), while decoding those of the last position alone, and
-        `report`.
-        """
-        x, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
-        return (x if features_only else self.output_layer(x)), extra
+        self.enter_fairseq(dictionary, max_positions)
 
     def extract_features(
         self,
@@ -98,7 +72,10 @@ class T5Decoder(IncrementalModule, FairseqIncrementalDecoder, t5.T5Decoder):
         encoder_out: EncoderOut,
         incremental_state: IncrementalState | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """The states (B, T, E) that enter the output projection, and `report`."""
+        """The states (B, T, E) that enter the output projection, and `report`.
+
+        prev_output_tokens: (B, T), padding on the right
+        """
         starts = torch.full_like(prev_output_tokens[:, :1], self.dictionary.bos())
         tokens = torch.cat([starts, prev_output_tokens[:, 1:]], dim=1)
         slots, ahead = (encoder_out.get(name, [None])[0] for name in ("slots", "target_context"))
@@ -118,17 +95,10 @@ class T5Decoder(IncrementalModule, FairseqIncrementalDecoder, t5.T5Decoder):
         """What is returned beside the states. weights: of the layers' cross attention"""
         return {"attn": weights or [None]}
 
-    def output_layer(self, features: Tensor) -> Tensor:
-        """(B, T, E) to logits (B, T, symbols)."""
-        return self.logits(features)
-
-    def max_positions(self) -> int:
-        return self.positions
-
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.layers[-1].cross_attention.block.return_weights = bool(need_attn)
-        keep_dropout(self, **kwargs)
+        super().make_generation_fast_(**kwargs)
 
 
 class T5MemEncoder(T5Encoder, t5mem_encoder.T5MemEncoder):
@@ -174,7 +144,7 @@ class T5MemEncoder(T5Encoder, t5mem_encoder.T5MemEncoder):
                 "--print-alignment does not work with T5Mem, whose target tokens attend to "
                 "mixtures of sequences or to slots; `memattn plot` draws what they select"
             )
-        keep_dropout(self, **kwargs)
+        super().make_generation_fast_(**kwargs)
 
     def sequences(
         self, current: Tensor, context: Tensor | None, context_padding: Tensor | None
@@ -218,18 +188,12 @@ class T5MemDecoder(T5Decoder, t5mem.T5MemDecoder):
     def report(self, weights: list[Tensor]) -> dict[str, Any]:
         return {"attn": [None], "selection": weights}
 
-    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
-        """fairseq's hook. The weights are those of sequences, which are always returned."""
-        keep_dropout(self, **kwargs)
+    # The weights are those of sequences, which are always returned.
+    make_generation_fast_ = NetworkDecoder.make_generation_fast_
 
 
 class T5MemSlotDecoder(T5Decoder, t5mem.T5MemSlotDecoder):
     """T5's decoder over the concatenated slots: T5Mem without a selector (T5MemWs)."""
-
-
-def _use_fairseq_dropout(stack: nn.Module) -> None:
-    for module in list(stack.modules()):
-        use_fairseq_dropout(module, type(stack).__name__)
 
 
 def memory_decoder(sizes: T5MemSizes) -> type[T5Decoder]:
