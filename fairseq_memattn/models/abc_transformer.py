@@ -44,6 +44,10 @@ class ABCDecoding(TransformerModel):
         return model
 
     @classmethod
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
+        return ABCTransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+    @classmethod
     def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: nn.Module) -> nn.Module:
         cfg = TransformerConfig.from_namespace(args)
         return ABCTransformerDecoder(
@@ -70,10 +74,6 @@ class PretrainedTransformer(ABCDecoding):
         super().add_args(parser)
         add_dataclass_flags(parser, PretrainedConfig())
         add_swish(parser)
-
-    @classmethod
-    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
-        return ABCTransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
 
 
 @register_model_architecture("pretrained_transformer", "pretrained_transformer")
@@ -118,10 +118,6 @@ class ABCTransformer(ABCDecoding):
             return super().build_decoder(args, tgt_dict, embed_tokens)
         cfg = TransformerConfig.from_namespace(args)
         return DocumentMemoryDecoder(cfg, tgt_dict, embed_tokens)
-
-    @classmethod
-    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Module) -> nn.Module:
-        return ABCTransformerEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
 
     def forward(
         self,

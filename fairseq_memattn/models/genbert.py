@@ -86,9 +86,6 @@ class GMATGenBert(FairseqEncoderDecoderModel):
         set_layer_norm_eps(model, args.gmat_layer_norm_eps)
         return model
 
-    def max_positions(self) -> tuple[int, int]:
-        return self.encoder.max_positions(), self.decoder.max_positions()
-
     @staticmethod
     def weights_from(masked: dict[str, Tensor]) -> dict[str, Tensor]:
         """The weights of a masked language model or of a GenBERT, by GenBERT's names."""

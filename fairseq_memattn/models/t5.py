@@ -187,9 +187,6 @@ class T5(FairseqEncoderDecoderModel):
                 size = getattr(self, part.partition(".")[0]).sizes.embed_dim
                 state_dict[table] = state_dict[table] * size**0.5
 
-    def max_positions(self) -> tuple[int, int]:
-        return self.encoder.max_positions(), self.decoder.max_positions()
-
 
 @register_model_architecture("t5", "t5")
 def base(args: Any) -> None:
