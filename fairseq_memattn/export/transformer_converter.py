@@ -244,8 +244,7 @@ def _head_words(head: Any) -> Tensor:
     """The weights (words, width) of the first band's tokens, which the input has too."""
     projection = head.word_proj
     last: Any = projection[1] if isinstance(projection, nn.Sequential) else projection
-    words: Tensor = last.weight
-    return words
+    return last.weight
 
 
 def _of_decoder(decoder: Any) -> dict[str, Tensor]:

@@ -132,8 +132,7 @@ class T5Mem(T5):
 
     def max_sequences(self) -> int:
         """The largest number of sequences in an input, the current one included."""
-        most: int = self.encoder.sizes.sequences
-        return most
+        return self.encoder.sizes.sequences
 
     def forward(
         self,
@@ -153,8 +152,7 @@ class T5Mem(T5):
         encoded = self.encoder(
             src_tokens, src_lengths, context_tokens, context_padding_mask, target_context
         )
-        out: tuple[Tensor, dict[str, Any]] = self.decoder(prev_output_tokens, encoded, **options)
-        return out
+        return self.decoder(prev_output_tokens, encoded, **options)
 
 
 def base(args: Any) -> None:

@@ -268,8 +268,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
         x, after = graph(dict(incremental_state), tokens[:, -1:], positions)
         incremental_state.update(after)
         incremental_state[GRAPH] = graph
-        out: Tensor = x
-        return out
+        return x
 
     def _step(
         self, state: dict[str, Any], tokens: Tensor, positions: Tensor | None
@@ -339,8 +338,7 @@ class ABCTransformerDecoder(TransformerDecoderBase):
             x = x + positions.to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
-        embedded: Tensor = self.dropout_module(x).transpose(0, 1)
-        return embedded
+        return self.dropout_module(x).transpose(0, 1)
 
     def _finished(self, x: Tensor) -> Tensor:
         """The features (B, T, E) after the last layer's (T, B, E)."""

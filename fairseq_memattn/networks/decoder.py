@@ -148,8 +148,7 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., E) -> (..., E)"""
-        out: Tensor = self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
-        return out
+        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
 
 
 class DecoderLayer(nn.Module):
@@ -277,8 +276,7 @@ class DecoderLM(nn.Module):
 
     def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The logits (B, T, symbols) of the tokens after those of `tokens` (B, T)."""
-        logits: Tensor = self.lm_head(self.model(tokens, key_padding_mask))
-        return logits
+        return self.lm_head(self.model(tokens, key_padding_mask))
 
     def step(
         self,

@@ -296,8 +296,7 @@ class GenBERT(nn.Module):
         out, padding = self.encode(source, key_padding_mask)
         own = self.encoder.padding_of(target)
         *_, features = self.decoder(self.encoder, target, out.states, padding, own, True)
-        logits: Tensor = self.lm_head(features)
-        return logits
+        return self.lm_head(features)
 
     def encode(
         self, source: Tensor, key_padding_mask: Tensor | None = None

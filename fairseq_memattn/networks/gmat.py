@@ -191,8 +191,7 @@ class GMATEncoder(nn.Module):
         """What is applied to the sum of the embeddings: layer norm and dropout."""
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
-        embedded: Tensor = self.dropout_module(x)
-        return embedded
+        return self.dropout_module(x)
 
     def first_memory(self, lengths: Tensor, words: Tensor | None = None) -> Tensor:
         """The memory that enters the first layer, (B, M, E).

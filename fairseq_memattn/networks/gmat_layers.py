@@ -172,8 +172,7 @@ class GMATEncoderLayer(nn.Module):
     def feed_forward(self, x: Tensor) -> Tensor:
         """(B, T, E), as x."""
         hidden = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
-        out: Tensor = self.fc2(hidden)
-        return out
+        return self.fc2(hidden)
 
 
 class MaskedLMHead(nn.Module):
@@ -189,8 +188,7 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """(B, S, E) to (B, S, outputs)."""
-        out: Tensor = self.decoder(self.layer_norm(self.activation_fn(self.dense(states))))
-        return out
+        return self.decoder(self.layer_norm(self.activation_fn(self.dense(states))))
 
 
 class SpanHead(nn.Module):

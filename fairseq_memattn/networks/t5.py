@@ -128,8 +128,7 @@ class T5Encoder(T5Stack):
             if hidden_states is not None:
                 hidden_states.append(x)
             x = layer(x, *inputs)
-        out: Tensor = self.dropout(self.final_norm(x))
-        return out
+        return self.dropout(self.final_norm(x))
 
 
 class T5Decoder(T5Stack):

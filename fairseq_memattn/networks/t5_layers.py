@@ -153,8 +153,7 @@ class T5FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., E) -> (..., E)"""
-        out: Tensor = self.wo(self.dropout(relu(self.wi(x))))
-        return out
+        return self.wo(self.dropout(relu(self.wi(x))))
 
 
 class T5PositionBias(nn.Module):
@@ -289,8 +288,7 @@ class T5EncoderLayer(nn.Module):
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         """x: (B, S, E); bias: (B, H, S, S). Returns (B, S, E)."""
         x, _ = self.attention(x, bias)
-        out: Tensor = self.ffn(x)
-        return out
+        return self.ffn(x)
 
 
 class LayerState(NamedTuple):

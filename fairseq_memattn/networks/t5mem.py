@@ -141,8 +141,7 @@ class T5MemDecoder(T5Decoder):
         return T5MemCrossAttention(self.sizes)
 
     def source(self, encoded: Encoded) -> Tensor:
-        sentences: Tensor = self.selector.sentence_proj(encoded.states)
-        return sentences
+        return self.selector.sentence_proj(encoded.states)
 
     def selected(self, encoded: Encoded) -> SelectorState:
         assert encoded.slots is not None

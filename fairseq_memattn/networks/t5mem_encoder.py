@@ -178,8 +178,7 @@ class T5MemFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: (B, K, M + S, E). As x."""
         if self.of_slots is None:
-            out: Tensor = self.of_tokens(x)
-            return out
+            return self.of_tokens(x)
         memory, tokens = x[:, :, : self.slots], x[:, :, self.slots :]
         return torch.cat([self.of_slots(memory), self.of_tokens(tokens)], dim=2)
 
@@ -195,8 +194,7 @@ class T5MemEncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor, padding: Tensor) -> Tensor:
         """x: (B, K, M + S, E); bias: of the attention's position bias; padding: (B, K, S). As x."""
-        out: Tensor = self.ffn(self.attention(x, bias, padding))
-        return out
+        return self.ffn(self.attention(x, bias, padding))
 
 
 class T5MemEncoder(T5Encoder):

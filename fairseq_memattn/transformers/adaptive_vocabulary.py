@@ -112,8 +112,7 @@ class Tail(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, tokens) of x (B, T, E)."""
         projection = self.projection if self.transposed else self.projection.t()
-        out: Tensor = self.words(x @ projection)
-        return out
+        return self.words(x @ projection)
 
 
 def log_shares(logits: Tensor) -> Tensor:

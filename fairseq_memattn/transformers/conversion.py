@@ -64,8 +64,7 @@ def convert(
     if left:
         raise MemAttnError(f"the model does not have the shape of its type: {', '.join(left)}")
     student.generation_config = teacher.generation_config
-    converted: BoundedDecoderForCausalLM = student.eval()
-    return converted
+    return student.eval()
 
 
 def _check(config: Any) -> None:

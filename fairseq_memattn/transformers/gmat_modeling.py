@@ -170,8 +170,7 @@ class GMATWithHead(GMATPreTrainedModel):
         self.gmat = GMATModel(config)
 
     def encoded(self, *inputs: Tensor | None, **kwargs: Any) -> GMATModelOutput:
-        out: GMATModelOutput = self.gmat(*inputs, **kwargs, return_dict=True)
-        return out
+        return self.gmat(*inputs, **kwargs, return_dict=True)
 
 
 class GMATForMaskedLM(GMATWithHead):

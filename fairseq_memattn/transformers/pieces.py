@@ -202,5 +202,4 @@ def segmentation(kind: str, file: Path | None, encoder: Path | None) -> Segmenta
         raise MemAttnError(f"`pieces` of a tokenizer must be one of {kinds}, but is {kind!r}")
     if file is None or (kind == GPT2 and encoder is None):
         raise MemAttnError(f"the tokenizer lacks the file of its segmentation, {kind}")
-    made: Segmentation = makers[kind](file)
-    return made
+    return makers[kind](file)

@@ -59,8 +59,7 @@ class EncoderOfConfig(t5.T5Encoder):
         self.config = config
 
     def build_layer(self) -> nn.Module:
-        layer: nn.Module = self.layer_class(self.sizes)
-        return layer
+        return self.layer_class(self.sizes)
 
 
 class T5Encoder(EncoderOfConfig):

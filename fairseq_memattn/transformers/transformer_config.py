@@ -142,5 +142,4 @@ class BoundedTransformerConfig(PreTrainedConfig):
         given = getattr(self, f"{name}_stack")
         if given is None:
             raise ValueError(f"`{name}_stack` of the configuration must be given for this model.")
-        stack: StackConfig = _checked(StackConfig, f"{name}_stack", given)
-        return stack
+        return _checked(StackConfig, f"{name}_stack", given)

@@ -50,8 +50,7 @@ class Layer(GradientCheckpointingLayer):
         return out if self.norm_first else norm(out)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
-        return out
+        return self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
 
 
 class EncoderLayer(Layer):
@@ -103,8 +102,7 @@ class DecoderLayer(Layer):
 
     def _look_back(self, x: Tensor, padding: Tensor | None, cache: MemoryLayer | None) -> Tensor:
         if cache is None:
-            whole: Tensor = self.self_attn(x, key_padding_mask=padding)
-            return whole
+            return self.self_attn(x, key_padding_mask=padding)
         return cache.step(self.self_attn, x, key_padding_mask=padding)
 
     def _look_at_source(
@@ -116,9 +114,7 @@ class DecoderLayer(Layer):
     ) -> Tensor:
         assert self.encoder_attn is not None
         if cache is None:
-            whole: Tensor = self.encoder_attn(x, source, key_padding_mask=padding)
-            return whole
+            return self.encoder_attn(x, source, key_padding_mask=padding)
         if cache.memory is None:
             cache.memory = self.encoder_attn.write(source, padding)
-        out: Tensor = self.encoder_attn.read(x, cache.memory)
-        return out
+        return self.encoder_attn.read(x, cache.memory)

@@ -104,8 +104,7 @@ class Stack(nn.Module):
             x = x + self.embed_positions(positions, padding).to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+        return self.dropout(x)
 
     def finished(self, x: Tensor, hidden_states: list[Tensor] | None) -> Tensor:
         """The last states, normalised if the stack is, which `hidden_states` takes too."""
@@ -256,8 +255,7 @@ class Decoder(Stack):
         x, cache.state = cache.graph(cache.state, tokens, padding)
         for layer in cache.layers:
             layer.length += 1
-        out: Tensor = x
-        return out
+        return x
 
     def _step(self, state: Any, tokens: Tensor, padding: Tensor | None) -> tuple[Tensor, Any]:
         cache = MemoryCache(len(self.layers))

@@ -51,7 +51,7 @@ class Shared:
         """What `make` returned when an owner first asked for the same source."""
         known, value = self.values.get(owner, (None, None))
         if known is source:
-            return value  # type: ignore[no-any-return]
+            return value
         made = make()
         self.values[owner] = (source, made)
         return made

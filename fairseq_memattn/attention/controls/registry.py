@@ -72,7 +72,7 @@ def _state_of(name: str, cls: type[Control]) -> type | None:
         if cls.__module__ in sys.modules:  # else there is no name to pickle it by
             setattr(sys.modules[cls.__module__], title, made)
     torch.serialization.add_safe_globals([plain, made])
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def state_classes() -> dict[str, type]:

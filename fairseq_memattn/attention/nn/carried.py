@@ -85,8 +85,7 @@ class SentenceGate(nn.Module):
         logits = self.bias.to(accumulation_dtype(self.bias)).expand(len(source), -1)
         if self.weight is not None:
             logits = logits + nn.functional.linear(_mean(source, key_padding_mask), self.weight)
-        log_gate: Tensor = logsigmoid(logits).unflatten(1, (self.heads, self.slots))
-        return log_gate
+        return logsigmoid(logits).unflatten(1, (self.heads, self.slots))
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, slots={self.slots}, kind={self.kind!r}"

@@ -30,14 +30,11 @@ class AttentionDropout(nn.Module):
 
     def join(self, x: Tensor) -> Tensor:
         """The output projection of (*, H, T, D): (*, T, E)."""
-        out: Tensor = self.out_proj(self.joined(x))
-        return out
+        return self.out_proj(self.joined(x))
 
 
 def project(projection: nn.Module, x: Tensor) -> Tensor:
     """A projection of x (B, S, E) that keeps the layout of x, so that nothing is copied for it."""
     if x.is_contiguous():
-        out: Tensor = projection(x)
-        return out
-    out = projection(x.transpose(0, 1))
-    return out.transpose(0, 1)
+        return projection(x)
+    return projection(x.transpose(0, 1)).transpose(0, 1)

@@ -241,8 +241,7 @@ class GlobalMemoryAttention(AttentionDropout):
         k, v = (self.split(own[name](x)) for name in "kv")
         mask = key_padding_mask if x.shape[1] else None
         out = attend_to_all(q, k, v, k_memory, v_memory, mask, dropout=dropout)
-        updated: Tensor = own.get("o", self.out_proj)(self.joined(out))
-        return updated
+        return own.get("o", self.out_proj)(self.joined(out))
 
     def _check_unused(self, sparsity: Sparsity) -> None:
         used = SPARSITIES[sparsity.kind]

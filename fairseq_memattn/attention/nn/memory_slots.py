@@ -195,8 +195,7 @@ class MemorySlotAttention(AttentionDropout):
         )
         joined = self.joined(out)
         if self.slot_out_proj is None:
-            projected: Tensor = self.out_proj(joined)
-            return projected
+            return self.out_proj(joined)
         memory, tokens = joined[:, :, :slots], joined[:, :, slots:]
         return torch.cat([self.slot_out_proj(memory), self.out_proj(tokens)], dim=2)
 

@@ -12,8 +12,7 @@ def lengthen(x: Tensor, missing: int, fill: float = 0.0) -> Tensor:
 
 def chunked(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
     """(B, X, T, Y) as (B, X, L, C, Y), with `fill` after the end."""
-    chunks: Tensor = lengthen(x, -x.shape[2] % size, fill).unflatten(2, (-1, size))
-    return chunks
+    return lengthen(x, -x.shape[2] % size, fill).unflatten(2, (-1, size))
 
 
 def blocks(x: Tensor, size: int) -> Tensor:
@@ -35,8 +34,7 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     # A gather copies number by number; a selection of whole tokens copies whole tokens.
     starts = torch.arange(0, batch * rows * length, length, device=x.device).view(batch, rows, 1)
     tokens = (starts + index.unsqueeze(1)).flatten()
-    taken: Tensor = x.flatten(0, 2).index_select(0, tokens).unflatten(0, (batch, rows, -1))
-    return taken
+    return x.flatten(0, 2).index_select(0, tokens).unflatten(0, (batch, rows, -1))
 
 
 def tokens_first(key_padding_mask: Tensor) -> Tensor:

@@ -108,8 +108,7 @@ def over_tokens(logits: Tensor) -> Tensor:
 
     Over another axis it adds one term after another on a CPU.
     """
-    shares: Tensor = logits.transpose(-2, -1).softmax(dim=-1).transpose(-2, -1)
-    return shares
+    return logits.transpose(-2, -1).softmax(dim=-1).transpose(-2, -1)
 
 
 def omit_padding(control: Tensor, key_padding_mask: Tensor | None, nothing: float = 0.0) -> Tensor:

@@ -362,8 +362,7 @@ def _softmax(logits: Tensor, written: Tensor | None, out: Tensor) -> None:
 
 def _softmax_backward(grad: Tensor, softmax: Tensor) -> Tensor:
     """p (dp - <p, dp>), the gradient of a softmax's logits."""
-    result: Tensor = torch.ops.aten._softmax_backward_data(grad, softmax, -1, softmax.dtype)
-    return result
+    return torch.ops.aten._softmax_backward_data(grad, softmax, -1, softmax.dtype)
 
 
 def _sum_heads(grad: Tensor, heads: int) -> Tensor:

@@ -69,8 +69,7 @@ def mem_attention(
     out = out.unflatten(1, q.shape[1:3])
     if key_padding_mask is not None:
         out = out.masked_fill(_hidden(key_padding_mask, slots)[:, :, None, :, None], 0.0)
-    result: Tensor = out.to(q.dtype)
-    return result
+    return out.to(q.dtype)
 
 
 def _slots_and_own(x: Tensor, slots: int) -> Tensor:
