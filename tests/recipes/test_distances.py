@@ -1,20 +1,14 @@
 """The table and the picture of recipes/stream/distances.py."""
 
 import json
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 
 import pytest
-
-SCRIPT = Path(__file__).parents[2] / "recipes/stream/distances.py"
+from scripts import load
 
 
 @pytest.fixture(scope="module")
 def distances():
-    spec = spec_from_file_location("distances", SCRIPT)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("stream/distances.py")
 
 
 def written(path, accuracies):

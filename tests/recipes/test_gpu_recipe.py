@@ -108,19 +108,6 @@ def test_a_script_that_is_stopped_has_what_there_is(recipe, tmp_path):
     assert [run["result"] for run in runs] == ["", "", "not run", "not run"]
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        ("--lengths 16384 512", "--tokens must be at least 16384, the longest input"),
-        ("--size 100", "--size must be a multiple of 8, the heads"),
-        ("--budget 0", "--budget must be 1 or more"),
-    ],
-)
-def test_wrong_settings(given, message, recipe):
-    status, (_, err), *_ = recipe(*given.split())
-    assert (status, err) == (2, f"error: {message}\n")
-
-
 def test_it_needs_a_gpu_and_data(recipe, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     status, (_, err), *_ = recipe()

@@ -1,19 +1,12 @@
 """The tables and the picture of recipes/recall/table.py."""
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
-
-SCRIPT = Path(__file__).parents[2] / "recipes/recall/table.py"
+from scripts import load
 
 
 @pytest.fixture(scope="module")
 def recall():
-    spec = spec_from_file_location("recall_table", SCRIPT)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("recall/table.py")
 
 
 def write(folder, name, *rows):

@@ -1,23 +1,18 @@
 """recipes/t5mem/selected_chunks.py: the selector's weights against the chunks of the answers."""
 
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from scripts import load
 
 from fairseq_memattn.data.chunks import Chunking
-
-SCRIPT = Path(__file__).parents[2] / "recipes/t5mem/selected_chunks.py"
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = spec_from_file_location("selected_chunks", SCRIPT)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("t5mem/selected_chunks.py")
 
 
 def test_spans_are_those_of_the_last_fact(script: ModuleType, tmp_path: Path) -> None:
@@ -51,15 +46,3 @@ def test_rows_are_the_hits_and_weights_of_each_layer(script: ModuleType) -> None
     weights = torch.tensor([[[0.6, 0.4], [0.2, 0.8]], [[0.5, 0.5], [0.1, 0.9]]])
     true = torch.tensor([[True, False], [False, True]])
     assert script.rows(weights, true) == [["0", "50.0", "55.0"], ["1", "50.0", "55.0"]]
-
-
-@pytest.mark.parametrize("given", ["pieces/test.facts", "model.pt"])
-def test_missing_files(
-    script: ModuleType, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "pieces").mkdir()
-    (tmp_path / "pieces/test.facts").touch()
-    (tmp_path / "model.pt").touch()
-    (tmp_path / given).unlink()
-    assert script.main([str(tmp_path), "--path", str(tmp_path / "model.pt")]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path / given}: there is no such file\n"

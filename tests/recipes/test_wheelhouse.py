@@ -9,12 +9,12 @@ import tarfile
 import tomllib
 import zipfile
 from importlib.metadata import requires
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from scripts import load
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "recipes/wheelhouse"
@@ -54,9 +54,7 @@ def test_the_list_agrees_with_the_constraints():
 
 
 def test_an_archive_of_wheels(tmp_path):
-    spec = spec_from_file_location("pack", FOLDER / "pack.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load("wheelhouse/pack.py")
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     (wheels / "requirements.txt").write_text("one\n")

@@ -96,9 +96,7 @@ def test_files_are_aligned_and_counted(corpus: Path) -> None:
         assert all(line == " ".join(line.split()) and line for one in english for line in one)
 
 
-def test_the_same_options_give_the_same_bytes_and_another_seed_does_not(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_the_same_options_give_the_same_bytes_and_another_seed_does_not(corpus, tmp_path):
     subprocess.run(
         [*SCRIPT, "--output", str(tmp_path / "again"), *SMALL],
         check=True,
@@ -114,9 +112,7 @@ def test_the_same_options_give_the_same_bytes_and_another_seed_does_not(
     assert (tmp_path / "other/train.en").read_bytes() != (corpus / "train.en").read_bytes()
 
 
-def test_the_test_set_does_not_depend_on_how_much_is_trained_on(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_the_test_set_does_not_depend_on_how_much_is_trained_on(corpus, tmp_path):
     options = ["--train-docs", "3", *SMALL[2:]]
     assert run(tmp_path / "less", *options) == 0
     assert (tmp_path / "less/test.en").read_bytes() == (corpus / "test.en").read_bytes()
@@ -136,9 +132,7 @@ def test_no_document_is_shared(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize("phenomenon", PHENOMENA)
-def test_contrastive_sets_have_voitas_format_and_are_balanced(
-    corpus: Path, phenomenon: str
-) -> None:
+def test_contrastive_sets_have_voitas_format_and_are_balanced(corpus, phenomenon):
     found = groups(corpus, phenomenon)
     assert len(found) == group_count(36) == 36
     for group in found:

@@ -78,9 +78,7 @@ def mistake(capsys: pytest.CaptureFixture[str], status: int) -> str:
 
 
 @pytest.mark.parametrize("form", WRITTEN)
-def test_numbered_documents_there_and_back_are_exact(
-    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbered_documents_there_and_back_are_exact(form, tmp_path, capsys):
     ours = write(tmp_path / "ours" / "train", NUMBERED)
     theirs, back = tmp_path / "theirs" / "train", tmp_path / "back" / "train"
     assert convert("to", form, ours, theirs) == 0
@@ -105,9 +103,7 @@ def test_numbered_documents_there_and_back_are_exact(
         ("g-transformer", NUMBERED["docid"], "the document ids are not kept"),
     ],
 )
-def test_names_of_documents_that_are_lost_are_told(
-    form: str, docid: str, remark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_documents_that_are_lost_are_told(form, docid, remark, tmp_path, capsys):
     ours = write(tmp_path / "ours" / "train", NAMED)
     theirs, back = tmp_path / "theirs" / "train", tmp_path / "back" / "train"
     assert convert("to", form, ours, theirs) == 0
@@ -131,9 +127,7 @@ def test_names_of_documents_that_are_lost_are_told(
         ),
     ],
 )
-def test_other_ways_to_write_a_format(
-    form: str, files: dict[str, str], docid: str, tmp_path: Path
-) -> None:
+def test_other_ways_to_write_a_format(form, files, docid, tmp_path):
     theirs = write(tmp_path / "theirs" / "train", {"en": EN, "ru": RU} | files)
     assert convert("from", form, theirs, tmp_path / "back" / "train") == 0
     assert written(tmp_path / "back" / "train") == {"en": EN, "ru": RU, "docid": docid}
@@ -155,9 +149,7 @@ def test_a_file_of_boundaries_by_another_name(tmp_path: Path) -> None:
     assert written(tmp_path / "train") == NUMBERED
 
 
-def test_segments_are_full_and_never_longer_than_the_limit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_segments_are_full_and_never_longer_than_the_limit(tmp_path, capsys):
     files = {
         "en": "a\na a\na a a\na\nb\n",
         "ru": "А А А\nБ\nВ\nГ Г\nД\n",
@@ -177,9 +169,7 @@ def test_segments_are_full_and_never_longer_than_the_limit(
     )
 
 
-def test_windows_of_four_and_the_sentences_that_have_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_windows_of_four_and_the_sentences_that_have_none(tmp_path, capsys):
     files = {"en": "a\nb\nc\nd\ne\nf\n", "ru": "А\nБ\nВ\nГ\nД\nЕ\n", "docid": "1\n" * 5 + "2\n"}
     ours = write(tmp_path / "ours", files)
     assert convert("to", "voita", ours, tmp_path / "v") == 0
@@ -224,9 +214,7 @@ def test_a_table_with_other_names(columns: str, tmp_path: Path) -> None:
     assert written(tmp_path / "ours") == expected
 
 
-def test_lines_without_text_are_dropped_only_when_asked_for_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_without_text_are_dropped_only_when_asked_for_and_counted(tmp_path, capsys):
     en, ru = "<d>\na\n \n<d>\nc\n\n<d>\nd\n", "<d>\nА\nБ\n<d>\n\n\n<d>\nГ\n"
     theirs = write(tmp_path / "theirs", {"en": en, "ru": ru})
     status = convert("from", "selective-attn", theirs, tmp_path / "back")
@@ -290,14 +278,8 @@ def test_malformed_input_is_refused_and_nothing_is_written(tmp_path: Path) -> No
     ],
 )
 def test_text_that_a_format_cannot_hold_and_impossible_options(
-    form: str,
-    files: dict[str, str],
-    options: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    form, files, options, message, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     write(Path("ours"), NUMBERED | files)
     before = written(tmp_path / "ours")
@@ -323,9 +305,7 @@ def split(prefix: Path, folder: Path, seed: int) -> dict[str, dict[str, str]]:
     return {name: written(folder / name) for name in documents.SPLITS}
 
 
-def test_a_split_is_by_whole_documents_and_loses_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_split_is_by_whole_documents_and_loses_none(tmp_path, capsys):
     numbers = list(range(20))
     parts = split(write(tmp_path / "all", documents_of(numbers)), tmp_path / "s", seed=1)
     ids = {name: list(dict.fromkeys(part["docid"].splitlines())) for name, part in parts.items()}
@@ -361,9 +341,7 @@ def test_a_split_leaves_documents_to_train_on(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_a_split_is_replaced_only_by_force(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_split_is_replaced_only_by_force(tmp_path, capsys):
     prefix = write(tmp_path / "all", documents_of(list(range(20))))
     first = split(prefix, tmp_path / "s", seed=1)
     again = ["split", "--input", str(prefix), "--output", str(tmp_path / "s"), *SPLIT.split(), "2"]

@@ -12,7 +12,7 @@ from preparing import prepare, write_gpt2_files
 from roberta_data import TINY, fairseq
 
 from fairseq_memattn.data_prep.commands import glue
-from fairseq_memattn.data_prep.pipeline import pretrained_subwords, text_to_binary
+from fairseq_memattn.data_prep.pipeline import pretrained_subwords
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
     Subwords,
     add_subword_arguments,
@@ -84,11 +84,6 @@ def mnli(gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-@pytest.fixture
-def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_to_binary, "binarise", lambda *_, **__: True)
-
-
 def run(
     name: str, archive: Path, output: Path, gpt2: Path | None, *more: str, checked: bool = False
 ) -> int:
@@ -103,10 +98,7 @@ def run(
 @pytest.mark.parametrize(("split", "count"), [("train", 9), ("valid", 5), ("valid1", 5)])
 def test_fairseq_reads_what_went_in(split: str, count: int, mnli: Path, gpt2: Path) -> None:
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
-    from fairseq.tasks.sentence_prediction import (
-        SentencePredictionConfig,
-        SentencePredictionTask,
-    )
+    from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 
     bpe = get_encoder(str(gpt2 / "encoder.json"), str(gpt2 / "vocab.bpe"))
     config = SentencePredictionConfig(
@@ -171,9 +163,7 @@ def test_text_is_what_was_released(name: str, inside: bool, gpt2: Path, tmp_path
 
 
 @pytest.mark.usefixtures("no_binarising")
-def test_rows_of_qqp_that_are_broken(
-    gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_qqp_that_are_broken(gpt2, tmp_path, capsys):
     files = archive_files("QQP")
     broken = '9\t1\t2\tWhat is\n"\tthe house?\t0\n9\t1\t2\ta\tb\tc\t1\n9\t1\t2\t\tb\r!\t1\n'
     files["QQP/train.tsv"] = str(files["QQP/train.tsv"]) + broken
@@ -234,9 +224,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("no_binarising")
-def test_pieces_of_a_model_of_ones_own(
-    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pieces_of_a_model_of_ones_own(own, tmp_path, capsys):
     archive = write_zip(tmp_path / "SST-2.zip", archive_files("SST-2"))
     options = ["--sentencepiece-model", str(own / "spm.model")]
     options += ["--dictionary", str(own / "dict.txt")]
@@ -252,9 +240,7 @@ def test_pieces_of_a_model_of_ones_own(
     assert expected in capsys.readouterr().out
 
 
-def test_robertas_pieces_are_fetched(
-    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_robertas_pieces_are_fetched(gpt2, tmp_path, monkeypatch):
     monkeypatch.setattr(pretrained_subwords, "HOST", gpt2.as_uri())
     fetched = pieces_of(None, tmp_path / "archives")
     assert tree(tmp_path / "archives") == tree(gpt2)
@@ -269,9 +255,7 @@ def test_robertas_pieces_are_fetched(
         ("vocab.bpe", "#\nt h\nh o\n", "encoder.json: has no piece 'ho', which bpe/vocab.bpe"),
     ],
 )
-def test_broken_gpt2_files(
-    file: str, content: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_gpt2_files(file, content, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = write_gpt2_files(Path("bpe")) / file
     path.unlink() if content is None else path.write_text(content)

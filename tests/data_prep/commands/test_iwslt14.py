@@ -9,15 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from official_archives import (
-    TALKS,
-    iwslt14_files,
-    lines,
-    message,
-    talk,
-    tree,
-    write_tar,
-)
+from official_archives import TALKS, iwslt14_files, lines, message, talk, tree, write_tar
 from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import iwslt14
@@ -158,12 +150,7 @@ def changed(**files: str | bytes) -> dict[str, str | bytes]:
         ),
     ],
 )
-def test_archives_that_are_not_as_they_should_be(
-    files: dict[str, str | bytes],
-    expected: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_archives_that_are_not_as_they_should_be(files, expected, tmp_path, capsys):
     broken = write_tar(tmp_path / "es-en.tgz", files)
     assert prepare(iwslt14, argv(broken, tmp_path / "out")) == 1
     assert expected in message(capsys.readouterr().err)

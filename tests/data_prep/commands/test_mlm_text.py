@@ -119,9 +119,7 @@ def test_a_tiny_roberta_goes_from_shard_to_shard(corpus: Path, tmp_path: Path) -
     ]  # for a fourth epoch, which does not come
 
 
-def test_the_seed_and_the_processes(
-    texts: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_seed_and_the_processes(texts, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(mlm_text, "binarise", lambda *_, **__: True)
     again, other = tmp_path / "again", tmp_path / "other"
     assert run(texts, again, "--shards", "2", "--workers", "2") == 0

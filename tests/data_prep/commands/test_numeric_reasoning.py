@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fairseq.data import Dictionary, data_utils
+from official_archives import lines
 from preparing import prepare as run_preparation
 
 from fairseq_memattn.data_prep.commands import numeric_reasoning
@@ -123,10 +124,6 @@ def prepare(folder: Path, *options: object, train=400) -> int:
     sizes = ["--train", train, "--valid", 20, "--test", 10]
     argv = ["--output", folder, *sizes, *options]
     return run_preparation(numeric_reasoning, [str(argument) for argument in argv])
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import opensubtitles_en_ru
 
-PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
-
 SPLITS = {"train": "train", "valid": "dev", "test": "test"}
 ENGLISH = ["Hello there .", "I saw a cat .", "The cat was hungry .", "I fed the cat ."]
 RUSSIAN = ["Привет .", "Я видел кота .", "Кот был голодный .", "Я покормил кота ."]
@@ -55,9 +53,7 @@ def corpus(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("language", "sentences"), [("en", ENGLISH), ("ru", RUSSIAN)])
 @pytest.mark.parametrize("split", SPLITS)
-def test_groups_become_documents(
-    corpus: Path, language: str, sentences: list[str], split: str
-) -> None:
+def test_groups_become_documents(corpus, language, sentences, split):
     text = corpus / "context_aware/text"
     assert lines(text / f"{split}.{language}") == sentences + sentences[1:] + sentences[:1]
     last = "3" if split == "train" else "2"  # the second group to train on is left out
@@ -104,8 +100,8 @@ def test_sentencepiece_of_each_language(archive: Path, tmp_path: Path) -> None:
         assert entries != lines(aware / f"bin/dict.{other}.txt")
 
 
-def test_options(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
+@pytest.mark.usefixtures("no_binarising")
+def test_options(archive, tmp_path):
     renamed = {
         name.removeprefix("data_to_publish/context_").replace("_", "."): content
         for name, content in archive_files().items()
@@ -128,22 +124,15 @@ def test_options(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (group([*ENGLISH, "Five ."]), "line 1: 5 sentences joined by _eos"),
     ],
 )
-def test_groups_of_another_size(
-    line: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_of_another_size(line, expected, tmp_path, capsys):
     files = archive_files() | {"data_to_publish/context_aware/en_dev": f"{line}\n{line}\n"}
     archive = write_zip(tmp_path / "broken.zip", files)
     assert prepare(opensubtitles_en_ru, argv(archive, tmp_path / "out")) == 1
     assert expected.split("|")[-1] in message(capsys.readouterr().err)
 
 
-def test_another_layout_is_another_text(
-    archive: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
+@pytest.mark.usefixtures("no_binarising")
+def test_another_layout_is_another_text(archive, tmp_path, capsys):
     both = archive_files()
     both |= {f"{name}.v2": content.upper() for name, content in archive_files().items()}
     both_archive = write_zip(tmp_path / "both.zip", both)

@@ -99,9 +99,7 @@ def test_pieces_of_two_corpora_in_lower_case_with_single_digits(mine: Path) -> N
     assert "".join(pieces) == "▁quiz▁2024" and [*"2024"] == pieces[-4:]
 
 
-def test_a_part_without_document_ids_and_with_a_tag(
-    mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_part_without_document_ids_and_with_a_tag(mine, capsys):
     """Its sentences are documents of one, and its words are learnt."""
     for side, language in enumerate(("en", "es")):
         text = "".join(f"Quiz: {pair[side]}\n" for pair in TEXT)
@@ -219,13 +217,7 @@ def test_tokenised_text_of_one_language(mine: Path, monkeypatch: pytest.MonkeyPa
         ("train.es", None, "--text train={0}/train: {0}/train.es: no such file"),
     ],
 )
-def test_mistakes(
-    name: str,
-    content: str | bytes | None,
-    expected: str,
-    mine: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes(name, content, expected, mine, capsys):
     path = mine / name
     if content is None:
         path.unlink()
@@ -236,9 +228,7 @@ def test_mistakes(
     assert not (mine / "data").exists()
 
 
-def test_the_users_own_files_are_never_overwritten(
-    mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_users_own_files_are_never_overwritten(mine, capsys):
     text = mine.rename(mine.with_name("text"))
     before = {path: path.read_bytes() for path in text.iterdir()}
     argv = f"--text train={text / 'train'} valid={text / 'dev'} --langs en es"

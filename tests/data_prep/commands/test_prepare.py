@@ -56,9 +56,7 @@ def test_every_preparation_has_an_output() -> None:
             assert ("--output" in parser.format_help()) == (command not in WITHOUT_OUTPUT), command
 
 
-def test_arguments_and_status_are_those_of_the_preparation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_and_status_are_those_of_the_preparation(tmp_path, capsys):
     (tmp_path / "all.en").write_text("One.\nTwo.\n")
     (tmp_path / "all.docid").write_text("1\n1\n")
     check = ["prepare", "documents", "check", str(tmp_path / "all"), "--langs", "en"]

@@ -10,26 +10,14 @@ import sentencepiece
 from corpora import corpus, needs
 from official_archives import lines, message
 from preparing import prepare
-from question_files import (
-    hotpot_context,
-    hotpot_record,
-    squad_file,
-    squad_question,
-    write_json,
-)
+from question_files import hotpot_context, hotpot_record, squad_file, squad_question, write_json
 
 from fairseq_memattn.data_prep.commands import hotpotqa, squad
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline import text_to_binary
 from fairseq_memattn.qa.question_sets import Span, read_hotpotqa, read_squad
 
 REAL = corpus("squad/dev-v1.1.json")
 PIECES = "--vocab-size 60"
-
-
-@pytest.fixture
-def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_to_binary, "binarise", lambda *_, **__: True)
 
 
 def run(script: Any, output: Path, options: str = PIECES, **files: Path) -> int:
@@ -165,14 +153,7 @@ def test_mistakes_name_the_record(tmp_path: Path) -> None:
         ([hotpot_record(1, answer=...)], "[]", "'h1' has no answer, but train needs one"),
     ],
 )
-def test_a_mistake_in_any_split_leaves_nothing(
-    train: list[Any],
-    valid: str,
-    expected: str,
-    spans: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_mistake_in_any_split_leaves_nothing(train, valid, expected, spans, tmp_path, capsys):
     files = {"train": write_json(tmp_path / "train.json", train), "valid": tmp_path / "valid.json"}
     files["valid"].write_text(valid)
     assert run(hotpotqa, tmp_path / "out", spans, **files) == 1
@@ -180,9 +161,7 @@ def test_a_mistake_in_any_split_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_answers_are_public_for_all_questions_or_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_are_public_for_all_questions_or_none(tmp_path, capsys):
     content = [hotpot_record(1, answer=...), hotpot_record(2)]
     file = write_json(tmp_path / "a.json", content)
     train = write_json(tmp_path / "train.json", [hotpot_record(1)])

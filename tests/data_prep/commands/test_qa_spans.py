@@ -14,7 +14,6 @@ from question_files import hotpot_record, squad_file, squad_question, write_json
 
 from fairseq_memattn.data_prep.commands import hotpotqa, squad
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline import text_to_binary
 from fairseq_memattn.data_prep.pipeline.spans import bert_cut, cover, sentencepiece_cut
 from fairseq_memattn.data_prep.text.passages import hotpot_passage, squad_passage
 from fairseq_memattn.errors import MemAttnError
@@ -29,11 +28,6 @@ from fairseq_memattn.qa.span_records import read_numbers, read_span_records
 
 REAL = corpus("squad/dev-v1.1.json")
 CONTEXT = "Paragraph  0\nis about a cat."  # question_files.squad_file has it
-
-
-@pytest.fixture
-def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_to_binary, "binarise", lambda *_, **__: True)
 
 
 def run(script: Any, output: Path, options: str = "--vocab-size 60", **files: Path) -> int:

@@ -86,9 +86,7 @@ def run(output: Path, *options: object, name: str = "tiny") -> int:
     return prepare(sacrebleu, [str(word) for word in command])
 
 
-def test_every_field_is_a_file(
-    xml: Path, tmp_path: Path, own_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_field_is_a_file(xml, tmp_path, own_folder, capsys):
     assert run(tmp_path / "out", "--archive", xml) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[1] == "text-test: 3 lines, 2 documents, 2 segments that sacreBLEU leaves out"
@@ -138,13 +136,7 @@ def test_every_field_is_a_file(
         ),
     ],
 )
-def test_the_lines_are_those_of_sacrebleu(
-    kind: type[Dataset],
-    files: dict[str, str | bytes],
-    ours: dict[str, str],
-    tmp_path: Path,
-    register: Register,
-) -> None:
+def test_the_lines_are_those_of_sacrebleu(kind, files, ours, tmp_path, register):
     """sacreBLEU unpacks its own copy of the archive, in its own folder."""
     archive = write_tar(tmp_path / "test.tgz", files)
     dataset = register(kind, [archive], [*files], refs=["A"])
@@ -155,9 +147,7 @@ def test_the_lines_are_those_of_sacrebleu(
         assert (tmp_path / "out" / path).read_bytes() == Path(theirs[field]).read_bytes()
 
 
-def test_an_id_that_occurs_again_gets_a_number(
-    tmp_path: Path, register: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_id_that_occurs_again_gets_a_number(tmp_path, register, capsys):
     archive = write_tar(tmp_path / "test.tgz", SGML)
     register(FakeSGMLDataset, [archive], [*SGML])
     assert run(tmp_path / "out", "--archive", archive) == 0
@@ -187,9 +177,7 @@ def test_a_set_of_several_archives(tmp_path: Path, register: Register) -> None:
     assert lines(tmp_path / "out/references/ref-1.de") == ["1", "2", "3", "4"]
 
 
-def test_downloads_and_archives_of_sacrebleu(
-    xml: Path, tmp_path: Path, own_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_downloads_and_archives_of_sacrebleu(xml, tmp_path, own_folder, capsys):
     assert run(tmp_path / "downloaded") == 0
     assert (tmp_path / "downloaded/archives/v1.tar.gz").read_bytes() == xml.read_bytes()
     (own_folder / "tiny/raw").mkdir(parents=True)
@@ -229,13 +217,7 @@ def test_tables_have_all_fields(xml: Path, tmp_path: Path) -> None:
         ({XML: DOCUMENTS.replace('"A"', '"C"')}, "tiny has no reference ref:A for en-de"),
     ],
 )
-def test_archives_that_are_refused(
-    files: dict[str, str | bytes],
-    said: str,
-    tmp_path: Path,
-    register: Register,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_archives_that_are_refused(files, said, tmp_path, register, capsys):
     archive = write_tar(tmp_path / "v1.tar.gz", files)
     register(WMTXMLDataset, [archive], [XML], refs=["A"])
     assert run(tmp_path / "out", "--archive", archive) == 1
@@ -243,9 +225,7 @@ def test_archives_that_are_refused(
     assert not (tmp_path / "out/text").exists()
 
 
-def test_options_that_are_refused(
-    xml: Path, tmp_path: Path, register: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_are_refused(xml, tmp_path, register, capsys):
     def refusal(*options: object, name: str = "tiny") -> str:
         assert run(tmp_path / "out", *options, name=name) == 1
         return message(capsys.readouterr().err)

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
+from official_archives import lines
 from preparing import prepare as run_preparation
 
 from fairseq_memattn.data.chunks import Chunking
@@ -112,10 +113,6 @@ def paragraphs(folder: Path, split: str) -> list[tuple[str, dict]]:
     return [(one["context"], *one["qas"]) for one in article["paragraphs"]]
 
 
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stories") / "data"
@@ -165,13 +162,7 @@ def test_answers_and_facts(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sentences", "kinds", "apart"),
-    [
-        (2, (1,), 0),
-        (4, (3,), 2),
-        (18, (2,), 9),
-        (60, (2, 3), 20),
-    ],
+    ("sentences", "kinds", "apart"), [(2, (1,), 0), (4, (3,), 2), (18, (2,), 9), (60, (2, 3), 20)]
 )
 def test_other_lengths_and_kinds(sentences: int, kinds: tuple[int, ...], apart: int) -> None:
     found = set()

@@ -11,8 +11,6 @@ from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import wikitext
 
-PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
-
 REAL = corpus("wikitext-2")
 ARTICLES = """ \n = Robert <unk> = \n \n Robert is an actor . \n \n = = Career = = \n \n He was .
  = 7 / 2 ) is not a title = \n \n = Du Fu = \n \n He wrote poems . \n"""
@@ -23,19 +21,12 @@ def archive_files(pattern: str) -> dict[str, str | bytes]:
     return {pattern.format(split): ARTICLES for split in ("train", "valid", "test")}
 
 
-@pytest.fixture
-def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
-
-
 def run(archive: Path, output: Path, *options: str) -> int:
     corpus = f"--corpus wikitext-103 --archive {archive} --output {output}"
     return prepare(wikitext, [*corpus.split(), *options])
 
 
-def test_from_the_archive_to_binary_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_the_archive_to_binary_data(tmp_path, capsys):
     archive = write_zip(tmp_path / "a.zip", archive_files("wikitext-103/wiki.{}.tokens"))
     output = tmp_path / "out"
     assert run(archive, output, "--unchecked") == 0

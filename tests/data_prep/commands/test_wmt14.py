@@ -10,8 +10,6 @@ from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import wmt14
 
-PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
-
 PAIRS = {
     "training/europarl-v7.de-en": [("Resumption of the session", "Wiederaufnahme der Sitzung")],
     "commoncrawl.de-en": [
@@ -79,9 +77,7 @@ def test_text_is_what_was_released(corpus: Path) -> None:
         assert len(lines(corpus / f"text/test.{language}")) == 3
 
 
-def test_uneven_and_long_pairs_are_left_out(
-    archives: list[str], corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uneven_and_long_pairs_are_left_out(archives, corpus, capsys):
     assert prepare(wmt14, arguments(archives, corpus)) == 0  # and all is done already
     printed = capsys.readouterr().out
     assert (
@@ -102,9 +98,7 @@ def test_uneven_and_long_pairs_are_left_out(
     ("lengths", "kept"),
     [((1, 1), True), ((250, 250), True), ((251, 250), False), ((2, 3), True), ((4, 2), False)],
 )
-def test_the_limits_are_those_of_moses(
-    lengths: tuple[int, int], kept: bool, tmp_path: Path
-) -> None:
+def test_the_limits_are_those_of_moses(lengths, kept, tmp_path):
     sources, targets = ([tmp_path / f"{kind}.{i}" for i in "ab"] for kind in ("in", "out"))
     for path, length in zip(sources, lengths, strict=True):
         path.write_text("x " * length + "\n")
@@ -117,10 +111,8 @@ def test_binary_data_has_one_dictionary(corpus: Path) -> None:
 
 
 @pytest.mark.full
-def test_processes_do_not_change_the_result(
-    archives: list[str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
+@pytest.mark.usefixtures("no_binarising")
+def test_processes_do_not_change_the_result(archives, corpus, tmp_path):
     output = tmp_path / "out"
     assert prepare(wmt14, arguments(archives, output, "--workers", "2")) == 0
     expected = {name: data for name, data in tree(corpus).items() if not name.startswith("bin/")}
@@ -135,13 +127,7 @@ def test_processes_do_not_change_the_result(
         ("test/newstest2014-deen-ref.de.sgm", "<p></p>", "deen-ref.de.sgm: no <seg>"),
     ],
 )
-def test_archives_that_are_not_as_they_should_be(
-    name: str,
-    content: str | bytes,
-    expected: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_archives_that_are_not_as_they_should_be(name, content, expected, tmp_path, capsys):
     options = write_archives(tmp_path, {name: content})
     assert prepare(wmt14, arguments(options, tmp_path / "out")) == 1
     assert expected in message(capsys.readouterr().err)

@@ -16,7 +16,7 @@ from fairseq_memattn.data_prep.pipeline.binarise import check_languages
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.evaluation.text_columns import read_column
 
-PIPELINE = "fairseq_memattn.data_prep.pipeline.text_to_binary"
+pytestmark = pytest.mark.usefixtures("no_binarising")
 
 TEXT = [
     (f"The {noun} is {size} & \u201cfine\u201d.", f"Le {noun} est {size}, 2 < 3.", document)
@@ -56,11 +56,6 @@ def run(folder: Path, kind: str, *options: str, langs: str = "en fr", file: str 
         text = text.replace(":", f":{folder}/")
     argv = f"--format {kind} --text {text} --langs {langs} --output {folder / 'out'}"
     return prepare(own_corpus, [*argv.split(), "--vocab-size", "34", *options])
-
-
-@pytest.fixture(autouse=True)
-def no_binarising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{PIPELINE}.binarise", lambda *_, **__: True)
 
 
 def check(folder: Path, documents: bool = True) -> None:
@@ -108,9 +103,7 @@ def test_xml_is_what_sacrebleu_reads(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "4 other references and system outputs of documents, left" in capsys.readouterr().out
 
 
-def test_xml_with_test_suites_and_without_references(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_xml_with_test_suites_and_without_references(tmp_path, capsys):
     """sacreBLEU reads neither a document of a test suite nor one without a reference."""
     alone = xml_side('src lang="en"', 0, "a").replace("house is", "house\u00a0 is")
     more = f'<doc id="c" origlang="en">\n{alone}</doc>\n'
@@ -194,9 +187,7 @@ def test_ids_of_sgm_files_are_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("file", ["all", "src:ref"])
-def test_an_id_that_is_repeated_at_once(
-    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_id_that_is_repeated_at_once(file, tmp_path, capsys):
     """A <doc> begins a document, also after one with the same id."""
     (tmp_path / "all").write_text(xml_file().replace('id="b"', 'id="a"'), encoding="utf-8")
     for side, (kind, name) in enumerate((("srcset", "src"), ("refset", "ref"))):

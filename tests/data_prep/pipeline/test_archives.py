@@ -107,9 +107,7 @@ def test_what_cannot_go_on_starts_again(site: Site, tmp_path: Path, change: str)
 
 
 @pytest.mark.parametrize("extra", [b"", b"x"])
-def test_a_download_of_unknown_size_with_nothing_left(
-    extra: bytes, site: Site, tmp_path: Path
-) -> None:
+def test_a_download_of_unknown_size_with_nothing_left(extra, site, tmp_path):
     target, part = tmp_path / "corpus.tgz", tmp_path / "corpus.tgz.part"
     part.write_bytes(CONTENT + extra)
     (tmp_path / "corpus.tgz.part.json").write_text(json.dumps({"version": '"1"', "size": None}))
@@ -141,9 +139,7 @@ def test_no_server(tmp_path: Path) -> None:
         (None, "md5:0", "but the official corpus.tgz has 0; download it again, or .*--unchecked"),
     ],
 )
-def test_checksums(
-    size: int | None, digest: str | None, expected: str | None, tmp_path: Path
-) -> None:
+def test_checksums(size, digest, expected, tmp_path):
     path = tmp_path / "mine.tgz"
     path.write_bytes(CONTENT)
     archive = Archive("corpus.tgz", "https://example.org", None, size, digest)
@@ -207,9 +203,7 @@ def test_files_are_found_by_the_end_of_their_path(kind: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "name", ["../evil.txt", "/tmp/evil.txt", "x/../../evil.txt", "..\\evil.txt"]
 )
-def test_paths_that_lead_out_of_the_folder_are_refused(
-    kind: str, name: str, tmp_path: Path
-) -> None:
+def test_paths_that_lead_out_of_the_folder_are_refused(kind, name, tmp_path):
     archive = WRITERS[kind](tmp_path / "archive", {name: "evil\n", "b.txt": "good\n"})
     with pytest.raises(MemAttnError, match="refused, because its path '.*evil.txt' leads out"):
         extract(archive, {"b.txt": tmp_path / "out" / "b"})
@@ -255,9 +249,7 @@ def test_links_and_devices(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*WRITERS])
-def test_archives_that_unpack_to_too_much(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archives_that_unpack_to_too_much(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(archive_limits, "UNPACKED", 100_000)
     monkeypatch.setattr(archive_limits, "RATIO", 10)
     plenty = "0" * 60_000

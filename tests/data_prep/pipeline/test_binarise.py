@@ -12,11 +12,7 @@ import pytest
 from preparing import prepare
 
 from fairseq_memattn.data_prep.pipeline import binarise as script
-from fairseq_memattn.data_prep.pipeline.binarise import (
-    RECORD,
-    binarise,
-    forget_other_parts,
-)
+from fairseq_memattn.data_prep.pipeline.binarise import RECORD, binarise, forget_other_parts
 from fairseq_memattn.errors import MemAttnError
 
 SPLITS = ("train", "valid", "test")
@@ -76,9 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Pat
     return text, folder / "new" / "bin"
 
 
-def test_fairseq_reads_the_text_and_every_pair_has_its_document(
-    made: tuple[dict[str, Path], Path],
-) -> None:
+def test_fairseq_reads_the_text_and_every_pair_has_its_document(made):
     _, output = made
     assert decoded(output, "train.en-es.en", "dict.en.txt") == EN * REPEATS
     assert decoded(output, "valid.en-es.es", "dict.es.txt") == ES
@@ -89,9 +83,7 @@ def test_fairseq_reads_the_text_and_every_pair_has_its_document(
     assert [path.name for path in output.parent.iterdir()] == ["bin"]
 
 
-def test_the_same_bytes_are_binarised_once(
-    made: tuple[dict[str, Path], Path], tmp_path: Path
-) -> None:
+def test_the_same_bytes_are_binarised_once(made, tmp_path):
     text, output = made
     before = {path: path.stat().st_mtime_ns for path in output.iterdir()}
     moved = {split: tmp_path / split for split in SPLITS}
@@ -108,12 +100,9 @@ def copied(folder: Path, copy: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("file", "options"),
-    [("train.docid", {}), ("test.es", {}), ("", {"joined_dictionary": False})],
+    ("file", "options"), [("train.docid", {}), ("test.es", {}), ("", {"joined_dictionary": False})]
 )
-def test_other_data_or_options_are_refused(
-    file: str, options: dict[str, bool], made: tuple[dict[str, Path], Path], tmp_path: Path
-) -> None:
+def test_other_data_or_options_are_refused(file, options, made, tmp_path):
     text, output = made
     pieces = copied(text["train"].parent, tmp_path / "pieces")
     if file:
@@ -124,9 +113,7 @@ def test_other_data_or_options_are_refused(
     assert tree(output) == before
 
 
-def test_force_replaces_all_that_was_there(
-    made: tuple[dict[str, Path], Path], tmp_path: Path
-) -> None:
+def test_force_replaces_all_that_was_there(made, tmp_path):
     text, output = made
     stale = copied(output, tmp_path / "bin")
     (stale / "train.en-fr.docids").write_text("stale\n", encoding="utf-8")
@@ -138,9 +125,7 @@ def test_force_replaces_all_that_was_there(
 
 
 @pytest.mark.parametrize("name", ["checkpoint_best.pt", "raw/train.en"])
-def test_what_another_program_has_made_is_kept(
-    name: str, made: tuple[dict[str, Path], Path], tmp_path: Path
-) -> None:
+def test_what_another_program_has_made_is_kept(name, made, tmp_path):
     text, output = made
     other = copied(output, tmp_path / "bin")
     (other / name).parent.mkdir(exist_ok=True)
@@ -182,9 +167,7 @@ def killed_at(step: str, arguments: list[str]) -> int | None:
 @pytest.mark.parametrize(
     ("step", "reached"), [("checked", "train.en-es.docids"), ("binary", "train.en-es.en.bin")]
 )
-def test_killed_and_started_again(
-    step: str, reached: str, made: tuple[dict[str, Path], Path], tmp_path: Path
-) -> None:
+def test_killed_and_started_again(step, reached, made, tmp_path):
     text, uninterrupted = made
     output = tmp_path / "bin"
     words = [*map(str, arguments(text, output))]
@@ -197,9 +180,7 @@ def test_killed_and_started_again(
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
-def test_two_workers_without_ids_further_splits_and_a_dictionary(
-    made: tuple[dict[str, Path], Path], tmp_path: Path
-) -> None:
+def test_two_workers_without_ids_further_splits_and_a_dictionary(made, tmp_path):
     _, earlier = made
     none = {f"{split}_docid": None for split in SPLITS}
     text = write(tmp_path / "pieces", test_en="big\n", test_es="grande\n", **none)
@@ -213,9 +194,7 @@ def test_two_workers_without_ids_further_splits_and_a_dictionary(
         assert decoded(output, f"{split}.en-es.es", "dict.es.txt") == lines
 
 
-def test_a_dictionary_for_each_language(
-    made: tuple[dict[str, Path], Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dictionary_for_each_language(made, tmp_path, capfd):
     text, _ = made
     apart, again = tmp_path / "apart", tmp_path / "again"
     assert binarise(text, ["en", "es"], apart, joined_dictionary=False)
@@ -248,9 +227,7 @@ def test_one_language_is_for_language_modelling_and_keeps_empty_lines(tmp_path: 
         ({"test_en": "", "test_es": "", "test_docid": ""}, "test.en: no lines"),
     ],
 )
-def test_wrong_data_is_refused_before_data_is_written(
-    changes: dict[str, str | None], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_data_is_refused_before_data_is_written(changes, message, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "write_data", None)
     text = write(tmp_path / "pieces", **changes)
     with pytest.raises(MemAttnError) as error:
@@ -259,9 +236,7 @@ def test_wrong_data_is_refused_before_data_is_written(
     assert not (tmp_path / "new").exists()
 
 
-def test_data_that_lost_a_file_is_not_taken_for_done(
-    made: tuple[dict[str, Path], Path], tmp_path: Path
-) -> None:
+def test_data_that_lost_a_file_is_not_taken_for_done(made, tmp_path):
     text, output = made
     copy = copied(output, tmp_path / "bin")
     assert not binarise(text, ["en", "es"], copy)
@@ -270,9 +245,7 @@ def test_data_that_lost_a_file_is_not_taken_for_done(
         binarise(text, ["en", "es"], copy)
 
 
-def test_parts_of_an_earlier_run_are_removed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parts_of_an_earlier_run_are_removed(tmp_path, capsys):
     for part, extra in (("input0", "train.bin"), ("input1", "dict.txt"), ("own", "notes.txt")):
         (tmp_path / part).mkdir()
         for name in (RECORD, extra):

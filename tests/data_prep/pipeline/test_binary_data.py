@@ -30,11 +30,7 @@ def written(folder: Path, text: dict[str, dict[str, list[str]]] = TEXT) -> dict[
 
 
 def preprocess(
-    splits: dict[str, Path],
-    languages: list[str],
-    folder: Path,
-    joined: object,
-    dictionary: object,
+    splits: dict[str, Path], languages: list[str], folder: Path, joined: object, dictionary: object
 ) -> None:
     """fairseq-preprocess for the same text."""
     argv = ["fairseq-preprocess", "--destdir", str(folder)]

@@ -26,9 +26,7 @@ TEXT = ["--text", "train=train", "--langs", "en"]
 COMMANDS = [(own_corpus, TEXT), (binarise, TEXT), (discourse, [])]
 
 
-def test_a_second_preparation_is_refused_until_the_first_is_dead(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_preparation_is_refused_until_the_first_is_dead(tmp_path, capsys):
     output = tmp_path / "data"
     output.mkdir()
     holding = [sys.executable, "-SEc", HOLD, output / LOCK, tmp_path / ".data.lock"]

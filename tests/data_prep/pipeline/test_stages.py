@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,7 +25,6 @@ from fairseq_memattn.data_prep.text.lines import (
     map_lines,
     raw_lines,
     raw_pairs,
-    rewrite,
 )
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
@@ -75,9 +73,7 @@ def test_a_stage_is_done_once(text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", ["../other/thesis", "{0}/other/thesis"])
-def test_a_record_removes_nothing_outside_of_the_folder(
-    label: str, text: Path, tmp_path: Path
-) -> None:
+def test_a_record_removes_nothing_outside_of_the_folder(label, text, tmp_path):
     other = tmp_path / "other/thesis"
     other.parent.mkdir()
     other.write_text("kept")
@@ -121,9 +117,7 @@ def test_inputs_of_one_name(changed: str, tmp_path: Path) -> None:
         ("output", "copy was changed since (see "),
     ],
 )
-def test_what_was_made_otherwise_is_replaced_on_demand(
-    change: str, told: str, text: Path, tmp_path: Path
-) -> None:
+def test_what_was_made_otherwise_is_replaced_on_demand(change, told, text, tmp_path):
     folder, option = tmp_path / "out", 1
     run_stage(folder, text)
     if change == "option":
@@ -272,14 +266,6 @@ def test_unequal_sides_are_told_with_the_line(text: Path, tmp_path: Path) -> Non
         list(raw_pairs([text, shorter], Counter()))
 
 
-@pytest.mark.full
-def test_processes_do_not_change_the_result(text: Path, tmp_path: Path) -> None:
-    make = partial(moses.tokeniser, "en")
-    many = [f"{line} {number}" for number in range(3000) for line in TEXT[:2]]
-    assert list(map_lines(make, many, 2)) == list(map_lines(make, many, 1))
-    assert rewrite(text, tmp_path / "tokens", make, 2) == {"lines": 4}
-
-
 def endless(line: str) -> str:
     print(os.getpid(), flush=True)
     while True:
@@ -330,15 +316,9 @@ STOPPED: dict[int, str] = {signal.SIGINT: "memattn score: interrupted\n"}
 
 @pytest.mark.parametrize(
     ("send", "workers", "stop"),
-    [
-        full(os.kill, 1, signal.SIGHUP),
-        (os.killpg, 2, signal.SIGINT),
-        (os.kill, 2, signal.SIGTERM),
-    ],
+    [full(os.kill, 1, signal.SIGHUP), (os.killpg, 2, signal.SIGINT), (os.kill, 2, signal.SIGTERM)],
 )
-def test_an_interrupt_ends_in_one_line(
-    send: Callable[[int, int], None], workers: int, stop: int, text: Path, tmp_path: Path
-) -> None:
+def test_an_interrupt_ends_in_one_line(send, workers, stop, text, tmp_path):
     """Of this process alone or, as Ctrl-C does it, of those that it has started as well."""
     out = tmp_path / "out"
     process = started(
@@ -425,9 +405,7 @@ SEGMENT = '<doc docid="a"><seg id="1">one</seg>'
         (SEGMENT, f"{SEGMENT}<seg>2</seg>", "src has 1, .*ref has 2"),
     ],
 )
-def test_test_sets_that_are_not_as_they_should_be(
-    source: str | bytes, target: str, expected: str, tmp_path: Path
-) -> None:
+def test_test_sets_that_are_not_as_they_should_be(source, target, expected, tmp_path):
     paths = tmp_path / "src", tmp_path / "ref"
     for path, content in zip(paths, (source, target), strict=True):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -64,9 +64,7 @@ def test_pieces_give_every_character_back(model_type: str, text: Path, tmp_path:
     assert list(map(as_fairseq_restores, lines(tmp_path / text.name))) == LINES
 
 
-def test_a_normalisation_on_demand_is_counted(
-    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_normalisation_on_demand_is_counted(text, tmp_path, capsys):
     model = train(text, tmp_path, "--normalization", "nmt_nfkc")
     capsys.readouterr()
     counts = subword.encode(model, [text], tmp_path)
@@ -96,9 +94,7 @@ def test_white_space_becomes_single_spaces(normalization: str, text: Path, tmp_p
     assert places[-1][1] == len(spaces) + 4 and all(piece.split() == [piece] for piece in pieces)
 
 
-def test_what_the_dictionary_lacks_is_told_where_it_is_lost(
-    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_dictionary_lacks_is_told_where_it_is_lost(text, tmp_path, capsys):
     """SentencePiece's own pieces are not those of the dictionary, which the training text has."""
     model = train(text, tmp_path)
     source = write(tmp_path / "test.xx", ["a cup", "zero \u6f22 width", "a \u2581 cup", ""])
@@ -169,9 +165,7 @@ def test_a_text_of_many_characters_is_spelled_by_default(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_bpe_gives_back_what_has_no_mark_of_its_own(
-    workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bpe_gives_back_what_has_no_mark_of_its_own(workers, tmp_path, capsys):
     source = write(tmp_path / "text", ["the house", "the@@ mouse", " a\u00a0house  ", "an @@ end"])
     bpe.learn([source, source], tmp_path / "codes", 99, total=False)
     make = partial(bpe.segmenter, tmp_path / "codes")
