@@ -8,7 +8,7 @@ import pytest
 import torch
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils
-from harness import LANGUAGE_MODEL, PLUGGED, TRANSLATOR, attempt, run
+from harness import LANGUAGE_MODEL, PLUGGED, attempt, run
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.correctness import data_files
@@ -119,16 +119,6 @@ def test_commands(command, language_model, tmp_path):
     assert done.returncode == 1
     assert f"error: {split}.bin must have the" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "saved").exists() or not list((tmp_path / "saved").iterdir())
-
-
-def test_data_of_another_dictionary(bilingual, tmp_path):
-    shutil.copytree(bilingual, tmp_path / "data")
-    for language in ("en", "ru"):
-        (tmp_path / "data" / f"dict.{language}.txt").write_text("a 3\n", encoding="utf-8")
-    done = attempt("fairseq-train", tmp_path / "data", *TRANSLATOR, "--save-dir", tmp_path / "to")
-    last = done.stderr.splitlines()[-1]
-    assert "but the dictionary has 5 symbols: the data was binarised with another" in last
-    assert not list((tmp_path / "to").glob("*"))
 
 
 @pytest.mark.parametrize(

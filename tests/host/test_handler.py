@@ -131,7 +131,6 @@ def test_an_output_that_cannot_be_written_at_the_end(unwritable, capsys, monkeyp
 
 
 def test_other_programs_keep_their_tracebacks(monkeypatch):
-
     monkeypatch.setattr("sys.argv", ["/home/me/analysis.py"])
     monkeypatch.setattr("sys.excepthook", sys.__excepthook__)
     install_excepthook()

@@ -3,7 +3,6 @@
 from argparse import Namespace
 
 import pytest
-from harness import COMMON, SIZES, generate, hypotheses, train
 from omegaconf import OmegaConf
 
 from fairseq_memattn.errors import MemAttnError
@@ -57,13 +56,3 @@ def test_embeddings_are_not_read_again():
     forget_embedding_files(load, "stack.pt")
     assert stack.model == {"encoder": {"embed_path": None}, "dropout": 0.1}
     assert forget_embedding_files(load, "none.pt") == {"cfg": None}
-
-
-@pytest.mark.full
-def test_a_command_without_the_file_of_embeddings(bilingual, tmp_path):
-    vectors = tmp_path / "words.vec"
-    vectors.write_text("1 32\nthe " + " ".join(["0.5"] * 32) + "\n", encoding="utf-8")
-    flags = [*COMMON, *SIZES, "--arch", "transformer", "--encoder-embed-path", vectors]
-    model = train(bilingual, tmp_path / "model", *flags, "--max-update", 1)
-    vectors.unlink()
-    assert hypotheses(generate(model))
