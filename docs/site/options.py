@@ -1,4 +1,4 @@
-"""Writes the pages of the site that list options into a folder.
+"""Writes the pages of the site that list options, and what is replaced in fairseq, into a folder.
 
     python docs/site/options.py FOLDER
 
@@ -19,6 +19,7 @@ from fairseq_memattn.cli.commands.archs import as_json, matching
 from fairseq_memattn.cli.shared.architectures import architectures
 from fairseq_memattn.data_prep.commands import PREPARATIONS
 from fairseq_memattn.data_prep.commands import make_parser as make_preparation_parser
+from fairseq_memattn.host.patches import table
 
 SHOWN = ("abc_mlp_*", "gmat_*", "t5*")  # one of the controls stands for all
 HEAD = ("", "| option | default | meaning |", "| --- | --- | --- |")
@@ -69,6 +70,14 @@ def preparations() -> Iterator[str]:
         yield from listed(make_preparation_parser(name))
 
 
+def patches() -> Iterator[str]:
+    yield from ("# What is replaced in fairseq", "", "As `memattn doctor` prints it.")
+    yield from ("", "| replaced | reason | what for |", "| --- | --- | --- |")
+    for name, reason, optional, what in table():
+        shown = name if " " in name else f"`{name}`"
+        yield f"| {shown} | {reason}{', optional' * optional} | {what} |"
+
+
 def listed(parser: ArgumentParser) -> Iterator[str]:
     """The options of a parser as a table, and those of its subcommands."""
     rows, below = [], []
@@ -106,6 +115,6 @@ def row(name: str, value: object, help_text: str, choices: Any) -> str:
 
 if __name__ == "__main__":
     fairseq_memattn.register()
-    for page in (flags, tasks, commands, preparations):
+    for page in (flags, tasks, commands, preparations, patches):
         path = Path(sys.argv[1], f"{page.__name__}.md")
         path.write_text("\n".join([*page(), ""]), "utf-8")

@@ -1,6 +1,5 @@
 """The table of what is replaced in fairseq, and what its older code makes torch warn about."""
 
-import runpy
 import sys
 import types
 import warnings
@@ -8,7 +7,6 @@ import warnings
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
-from harness import ROOT
 
 from fairseq_memattn.host.messages.handler import quiet_known_warnings
 from fairseq_memattn.host.patches import CORRECTNESS, PYTHON, SAFETY, Patch, replace, table
@@ -57,11 +55,6 @@ def test_the_table():
     names = [name for name, *_ in table()]
     assert {reason for _, reason, *_ in table()} == {SAFETY, CORRECTNESS, PYTHON}
     assert len(names) > 30 and all(what for *_, what in table())
-
-
-def test_the_page_has_the_table():
-    page = runpy.run_path(str(ROOT / "docs" / "site" / "patches.py"))
-    assert page["block"]() in page["PAGE"].read_text(encoding="utf-8"), "run docs/site/patches.py"
 
 
 def test_masks_of_two_types_are_no_warning():
