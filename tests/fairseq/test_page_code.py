@@ -7,13 +7,11 @@ docs/fairseq.md in test_from_pretrained_page.py, of docs/data.md in test_prepara
 
 import json
 import re
-import shutil
 from argparse import ArgumentParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import sentencepiece
 import torch
 from harness import ROOT, Trained, lines_of
 from test_compress import made  # noqa: F401
@@ -43,7 +41,6 @@ def test_every_page_with_python_has_a_test():
         "evaluation": 1,
         "context_sets": 2,
         "gmat": 2,
-        "documents": 1,
         "equations": 1,
         "corpora": 1,
     }
@@ -123,24 +120,6 @@ def test_documents_of_an_export(beside, monkeypatch):
     names = ran("export", 7)
     translated = names["translator"].translate(names["documents"], beam=1)
     assert list(map(len, translated)) == [2, 1]
-
-
-def test_documents_from_pretrained(document_model, corpus, tmp_path, monkeypatch):
-    (tmp_path / "checkpoints").mkdir()
-    shutil.copy(document_model.checkpoint, tmp_path / "checkpoints/checkpoint_best.pt")
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(corpus / "train.en"),
-        model_prefix=str(tmp_path / "spm"),
-        vocab_size=60,
-        minloglevel=2,
-    )
-    monkeypatch.chdir(tmp_path)
-    (code,) = blocks("documents")
-    for written, here in (("bin", document_model.data), ("spm.model", tmp_path / "spm.model")):
-        code = code.replace(f'"/path/to/{written}"', repr(str(here)))
-    names: dict = {}
-    exec(code.replace("model.translate(", "found = model.translate("), names)
-    assert len(names["found"]) == 4 and names["found"][2] == ""
 
 
 def test_words_for_an_aligner(tmp_path, monkeypatch, capsys):
