@@ -35,6 +35,8 @@ OF_SIDE = {"layers": "layers", "ffn_dim": "ffn-embed-dim", "attention_heads": "a
 POSITIONS = re.compile(r"model\.\w+\.embed_positions\.weights?")
 TABLE = re.compile(r"(model\.(shared|\w+\.embed_tokens)|lm_head)\.weight")
 OUTPUTS = "decoder.output_projection.weight"
+UNLIKE = ("no-token-positional-embeddings", "cross-self-attention")  # of none of them
+SIDES = ("encoder", "decoder")
 RATES = ("attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
 
 
@@ -125,7 +127,7 @@ def options(config: Mapping[str, Any], with_bias: bool) -> list[str]:
     flags += ["--activation-fn", ACTIVATIONS[activation]]
     if not config.get("scale_embedding", kind.defaults["scale_embedding"]):
         flags.append("--no-scale-embedding")
-    for side in ("encoder", "decoder"):
+    for side in SIDES:
         flags += [f"--{side}-embed-dim", str(size(config, "d_model"))]
         for key, name in OF_SIDE.items():
             flags += [f"--{side}-{name}", str(size(config, f"{side}_{key}"))]
@@ -137,6 +139,40 @@ def options(config: Mapping[str, Any], with_bias: bool) -> list[str]:
     flags += ["--max-source-positions", length, "--max-target-positions", length]
     shares = config.get("share_encoder_decoder_embeddings", True)
     return [*flags, f"--share-{'all-embeddings' if shares else 'decoder-input-output-embed'}"]
+
+
+def config_of(cfg: Any) -> dict[str, Any]:
+    """The config.json of a model, without its symbols: the inverse of `options`.
+
+    cfg: fairseq's TransformerConfig of the model
+
+    Raises MemAttnError for another model than `options` makes.
+    """
+    of_sides = {f"{side}_{x}": y for side in SIDES for x, y in vars(getattr(cfg, side)).items()}
+    named = {name.replace("_", "-"): value for name, value in (vars(cfg) | of_sides).items()}
+    flags = {flag for kind in KINDS.values() for flag in kind.flags}
+    given = {flag for flag in flags if named.get(flag.removeprefix("--"))}
+    model_type = next((x for x, kind in KINDS.items() if given == set(kind.flags)), None)
+    bias = bool(named.get("abc-output-bias"))
+    unlike = model_type is None or bias != (model_type == "marian") and model_type != "mbart"
+    if unlike or any(named.get(name) for name in UNLIKE):
+        raise MemAttnError(
+            "--original is for a model that memattn import-transformers has read, and for one "
+            "that was trained from it with the same options"
+        )
+    activation = str(getattr(named["activation-fn"], "value", named["activation-fn"]))
+    theirs = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
+    config = {
+        **{"model_type": model_type, "d_model": named["decoder-embed-dim"]},
+        **{f"{side}_{key}": named[f"{side}-{x}"] for side in SIDES for key, x in OF_SIDE.items()},
+        **{name: float(named[name.replace("_", "-")] or 0) for name in ("dropout", *RATES)},
+        "activation_function": theirs[activation],
+        "scale_embedding": not named["no-scale-embedding"],
+        "max_position_embeddings": int(named["max-source-positions"]),
+    }
+    if model_type == "marian":
+        config["share_encoder_decoder_embeddings"] = bool(named["share-all-embeddings"])
+    return config
 
 
 def task_flags(languages: Sequence[str], tokens: Sequence[str | None]) -> list[str]:
@@ -241,7 +277,7 @@ def has_bias(saved: Mapping[str, Tensor], config: Mapping[str, Any]) -> bool:
 def sizes(saved: Mapping[str, Tensor]) -> dict[str, int]:
     """The sizes of weights by transformers' names, by the keys of config.json."""
     sizes: dict[str, int] = {}
-    for side in ("encoder", "decoder"):
+    for side in SIDES:
         layer = re.compile(rf"model\.{side}\.layers\.(\d+)\.")
         layers = {found[1] for found in map(layer.match, saved) if found}
         fc1 = shape_of(saved, f"model.{side}.layers.0.fc1.weight")

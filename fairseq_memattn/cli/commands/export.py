@@ -72,10 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "write the source files too, so that transformers loads the folder with "
         "trust_remote_code=True where fairseq-memattn is not installed",
     )
-    add.switch(
-        "--marian",
-        "write a folder of transformers' MarianMTModel, which needs no code of this package; for a "
-        "model with softmax attention that `memattn import-transformers` has read from one",
+    parser.add_argument(
+        *("--original", "--marian"),
+        action="store_true",
+        help="write the folder of Marian, M2M-100, NLLB or mBART-50 that transformers reads "
+        "without code of this package; for a model with softmax attention that `memattn "
+        "import-transformers` has read from one",
     )
     add("--subset", "split for --check (default: valid, or test without it)")
     add(
@@ -125,8 +127,8 @@ def run(args: argparse.Namespace) -> None:
         comparison.load(task, args.subset)  # one that the data lack is an error before the work
     model = load_model(args.path, args.data, state, task).float().eval()
     merge_updates(model)
-    if args.marian:
-        write_marian(args, model, task, segmented)
+    if args.original:
+        write_original(args, model, task, segmented)
         return
     made = converted(model, task)
     if args.onnx:
@@ -155,7 +157,7 @@ def run(args: argparse.Namespace) -> None:
 def run_folder(args: argparse.Namespace) -> None:
     """Writes the folder of a causal model again, with source files or ONNX graphs."""
     given = argparse.Namespace(**vars(args) | {"score_file": args.score_file or None})
-    names = ("data", "tokenizer", "moses", "score_file", "check", "subset", "marian")
+    names = ("data", "tokenizer", "moses", "score_file", "check", "subset", "original")
     refuse_unused(given, names, "is for a checkpoint, but --path is a folder")
     if not (args.self_contained or args.onnx):
         raise ValueError(
@@ -180,17 +182,17 @@ def run_folder(args: argparse.Namespace) -> None:
     print(f"exported a {type(model).__name__}: {args.output}")
 
 
-def write_marian(
+def write_original(
     args: argparse.Namespace, model: Any, task: Any, segmented: "Segmented | None"
 ) -> None:
-    from fairseq_memattn.export import marian_folder
+    from fairseq_memattn.export import translator_folder
     from fairseq_memattn.export.new_folder import new_folder
     from fairseq_memattn.export.task_tokenizer import suffixes
 
     segmented = segmented or found_segmentation(args, suffixes(task, translates=True))
     with new_folder(args.output) as unfinished:
-        count = marian_folder.write(model, task, segmented, unfinished)
-    print(f"exported {count:,} weights of a MarianMTModel: {args.output}")
+        name, count = translator_folder.write(model, task, segmented, unfinished)
+    print(f"exported {count:,} weights of a {name}: {args.output}")
 
 
 def write_way_back(
@@ -221,9 +223,9 @@ def check(args: argparse.Namespace) -> None:
     if args.check is None:
         unlimited = argparse.Namespace(subset=args.subset, limit=args.limit != LIMIT)
         refuse_unused(unlimited, ("subset", "limit"), "is for --check, which is not given")
-    if args.marian:
+    if args.original:
         unused = ("check", "onnx", "self_contained")
-        refuse_unused(args, unused, "does not work with --marian")
+        refuse_unused(args, unused, "does not work with --original")
     if not args.tokenizer:
         refuse_unused(args, ["moses"], "is for --tokenizer, which is not given")
     for path in args.score_file:
