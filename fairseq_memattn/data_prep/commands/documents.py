@@ -11,13 +11,13 @@ from pathlib import Path
 from fairseq_memattn.data_prep.formats import FORMATS, OURS
 from fairseq_memattn.data_prep.formats.document_format import Format, Writer, read_only
 from fairseq_memattn.data_prep.formats.releases import SEGMENTS, Choice, condition
-from fairseq_memattn.data_prep.pipeline.arguments import add_options, name_and, positive
+from fairseq_memattn.data_prep.pipeline import arguments
 from fairseq_memattn.data_prep.pipeline.stages import refuse_overwriting
 from fairseq_memattn.data_prep.text.aligned import (
     Sentence,
     contiguous,
     read_documents,
-    refuse_empty,
+    without_empty,
 )
 from fairseq_memattn.data_prep.text.lines import progress
 from fairseq_memattn.errors import MemAttnError, flag
@@ -86,14 +86,6 @@ def with_text(sentences: Iterable[Sentence], dropped: list[int]) -> Iterator[Sen
             dropped[:] = dropped[0] + 1, dropped[1] or sentence.line
 
 
-def not_empty(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[Sentence]:
-    """The same sentences; raises MemAttnError where a language has no text."""
-    for sentence in sentences:
-        for path, text in zip(texts, sentence.texts, strict=True):
-            refuse_empty(path, sentence.line, text)
-        yield sentence
-
-
 def convert_from(form: Format, args: argparse.Namespace, counts: Counter[str]) -> list[str]:
     """Convert --input in another format to --output in ours.
 
@@ -113,7 +105,7 @@ def convert_from(form: Format, args: argparse.Namespace, counts: Counter[str]) -
     else:
         one = form.one_file or form.release
         texts = inputs[:1] * len(args.langs) if one else inputs[: len(args.langs)]
-        sentences = not_empty(sentences, texts)
+        sentences = without_empty(sentences, texts)
     outputs = OURS.paths(args.output, args.langs)
     try:
         report = write_sentences(sentences, inputs, OURS.write, outputs, args.force)
@@ -247,29 +239,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     splitting = commands.add_parser("split", help="split a corpus by documents")
 
     langs = {"help": "suffixes of one text or of line-aligned texts, the source first"}
+    of_boundaries = "file of ids or first lines in the other format, if its name is not as below"
     for command in (reading, writing):
         formats = tuple(
             x for x, form in FORMATS.items() if command is reading or form.write is not read_only
         )
         command.add_argument("format", choices=formats, metavar="FORMAT", help="see below")
-        command.add_argument(
-            "--boundaries",
-            type=Path,
-            metavar="FILE",
-            help="file of ids or first lines in the other format, if its name is not as below",
-        )
+        command.add_argument("--boundaries", **arguments.file(of_boundaries))
         prefix = {"type": str, "metavar": "PREFIX", "help": "prefix of the output"}
-        add_options(command, "--output", output=prefix)
+        arguments.add_options(command, "--output", output=prefix)
     checking.add_argument("input", metavar="PREFIX", help="PREFIX.LANG and PREFIX.docid")
     for command in (reading, writing, splitting):
         command.add_argument("--input", required=True, metavar="PREFIX", help="prefix of the input")
-        add_options(command, "--force")
+        arguments.add_options(command, "--force")
     for command in (reading, writing, checking, splitting):
-        add_options(command, "--langs", langs=langs)
+        arguments.add_options(command, "--langs", langs=langs)
     reading.add_argument(
         "--columns",
         nargs="+",
-        type=name_and("NAME=COLUMN", str),
+        type=arguments.name_and("NAME=COLUMN", str),
         metavar="NAME=COLUMN",
         help="of tsv: the column of a language or of docid, by its name in the header or its "
         "number, where it has another name; of jsonl: its key, or keys between dots",
@@ -287,26 +275,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SEGMENTS,
         help="of jsonl, wmt24pp and wmt: what becomes a line (default for wmt: paragraphs)",
     )
-    reading.add_argument(
-        "--test-suites",
-        action="store_true",
-        help="of wmt and wmt-xml: also read the documents of test suites",
-    )
-    reading.add_argument(
-        "--drop-empty",
-        action="store_true",
-        help="leave out and count lines without text in some language; by default they are errors",
-    )
+    switches = {
+        "--test-suites": "of wmt and wmt-xml: also read the documents of test suites",
+        "--drop-empty": "leave out and count lines without text in some language; by default they "
+        "are errors",
+    }
+    arguments.add_switches(reading, switches)
     limits = ", ".join(f"{x}: {form.max_tokens}" for x, form in FORMATS.items() if form.max_tokens)
-    writing.add_argument(
-        "--max-tokens",
-        type=positive,
-        metavar="N",
-        help=f"the most tokens on a line (default for {limits})",
-    )
-    add_options(splitting, "--output", "--seed")
-    splitting.add_argument("--valid-docs", required=True, type=positive, metavar="N")
-    splitting.add_argument("--test-docs", required=True, type=positive, metavar="N")
+    of_limit = f"the most tokens on a line (default for {limits})"
+    writing.add_argument("--max-tokens", **arguments.number(of_limit))
+    arguments.add_options(splitting, "--output", "--seed")
+    splitting.add_argument("--valid-docs", required=True, type=arguments.positive, metavar="N")
+    splitting.add_argument("--test-docs", required=True, type=arguments.positive, metavar="N")
 
 
 def convert(form: Format, args: argparse.Namespace) -> list[str]:

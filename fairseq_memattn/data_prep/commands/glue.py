@@ -2,25 +2,20 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from fairseq_memattn.data_prep.pipeline import pretrained_subwords
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options
 from fairseq_memattn.data_prep.pipeline.binarise import forget_other_parts
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain, official
-from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
-    add_subword_arguments,
-    find_subwords,
-    segment,
-)
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, check_published
 from fairseq_memattn.data_prep.text.lines import raw_lines
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.files import write_all_or_nothing
 
 LABEL = "label"
 SINGLE = {"train": "train.tsv", "valid": "dev.tsv"}
@@ -124,7 +119,11 @@ def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str
     """
     rows = (line.split("\t") for line in raw_lines(path, counts))
     header = next(rows, [])
-    columns = [column(path, header, name) for name in (*task.sentences, task.label)]
+    for name in (*task.sentences, task.label):
+        if name not in header:
+            found = " ".join(header)
+            raise MemAttnError(f"{path}, line 1: no column {name} in the header {found!r}")
+    columns = [header.index(name) for name in (*task.sentences, task.label)]
     for number, fields in enumerate(rows, start=2):
         if len(fields) != len(header):
             if not task.drop_uneven:
@@ -144,32 +143,13 @@ def examples(task: Task, path: Path, counts: Counter[str]) -> Iterator[tuple[str
         yield *sentences, label
 
 
-def column(path: Path, header: Sequence[str], name: str) -> int:
-    """The number of a column, from 0. Raises MemAttnError where the header does not have it."""
-    if name not in header:
-        raise MemAttnError(f"{path}, line 1: no column {name} in the header {' '.join(header)!r}")
-    return header.index(name)
-
-
-def label_dictionary(pipeline: Pipeline, task: Task) -> Path:
-    """The labels as a dictionary of fairseq, in the order of the task and not by frequency."""
-    path = pipeline.folder / "labels.txt"
-
-    def work() -> None:
-        with write_all_or_nothing([path]) as [file]:
-            file.writelines(f"{label} 1\n" for label in task.labels)
-
-    pipeline.stages.run("labels", [], [path], work, labels=task.labels)
-    return path
-
-
 @locks_output
 def run(args: argparse.Namespace) -> None:
     task = TASKS[args.task]
     inputs = [f"input{number}" for number in range(len(task.sentences))]
     downloads = args.output / "archives"
     pipeline = Pipeline(args.output, [*inputs, LABEL], workers=args.workers, force=args.force)
-    subwords = find_subwords(args, downloads)
+    subwords = pretrained_subwords.find_subwords(args, downloads)
     archive = obtain(task.archive, args.archive, downloads, args.unchecked)
     raw = pipeline.unpack(archive, wanted_files(args.task, archive))
     for split, source in zip(task.files, raw.values(), strict=True):
@@ -180,15 +160,19 @@ def run(args: argparse.Namespace) -> None:
             check_published(split, size, "examples", f"{split} of {args.task}", published)
     for split in task.files:
         for part in inputs:
-            segment(pipeline, split, part, subwords)
+            pretrained_subwords.segment(pipeline, split, part, subwords)
     for part in inputs:
         pipeline.binarise("pieces", [*task.files], subwords.dictionary, part=part)
-    pipeline.binarise("text", [*task.files], label_dictionary(pipeline, task), part=LABEL)
+    # In the order of the task, and not by frequency.
+    labels = pipeline.write_dictionary(
+        "labels", "labels.txt", task.labels, (), "labels", labels=task.labels
+    )
+    pipeline.binarise("text", [*task.files], labels, part=LABEL)
     forget_other_parts(pipeline.folder / "bin", [*inputs, LABEL])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", required=True, choices=[*TASKS])
     add_options(parser, "--archive", "--unchecked")
-    add_subword_arguments(parser)
+    pretrained_subwords.add_subword_arguments(parser)
     add_options(parser, *COMMON)

@@ -5,6 +5,7 @@ from functools import partial
 
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.data_prep.pipeline import spans as qa_spans
+from fairseq_memattn.data_prep.pipeline.arguments import add_switches
 from fairseq_memattn.data_prep.pipeline.download import official
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.text.passages import hotpot_passage
@@ -100,16 +101,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="distractor",
         help="the contexts of valid and test (default: %(default)s)",
     )
-    parser.add_argument("--titles", action="store_true", help="begin each paragraph with its title")
-    group = qa_spans.add_arguments(parser)
-    group.add_argument(
-        "--gold-separated",
-        action="store_true",
-        help="place one gold paragraph among the first three, the other among the last three, at "
-        "random (GMAT's GS)",
-    )
-    group.add_argument(
-        "--repeat-question",
-        action="store_true",
-        help="repeat the question after every paragraph (GMAT's QR)",
-    )
+    add_switches(parser, {"--titles": "begin each paragraph with its title"})
+    switches = {
+        "--gold-separated": "place one gold paragraph among the first three, the other among the "
+        "last three, at random (GMAT's GS)",
+        "--repeat-question": "repeat the question after every paragraph (GMAT's QR)",
+    }
+    add_switches(qa_spans.add_arguments(parser), switches)

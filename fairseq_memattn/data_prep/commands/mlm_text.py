@@ -8,13 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from random import Random
 
+from fairseq_memattn.data_prep.pipeline import pretrained_subwords
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options, positive
-from fairseq_memattn.data_prep.pipeline.binarise import binarise, forget_other_parts
-from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
-    add_subword_arguments,
-    find_subwords,
-    segment,
-)
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import progress, raw_lines
@@ -69,7 +64,7 @@ def write_shards(sources: Sequence[Path], targets: Sequence[Path], seed: int) ->
 @locks_output
 def run(args: argparse.Namespace) -> None:
     pipeline = Pipeline(args.output, [SUFFIX], workers=args.workers, force=args.force)
-    subwords = find_subwords(args, args.output / "archives")
+    subwords = pretrained_subwords.find_subwords(args, args.output / "archives")
     shards = [f"train{number}" for number in range(args.shards)]
     texts = (("train", args.train, shards), ("valid", args.valid, ["valid"]))
     with pipeline.stages.all_or_none():
@@ -80,23 +75,9 @@ def run(args: argparse.Namespace) -> None:
                 f"text-{name}", sources, targets, work, seed=args.seed, shards=len(targets)
             )
     for split in ("valid", *shards):
-        segment(pipeline, split, SUFFIX, subwords)
-    folders = [pipeline.folder / "bin" / str(number) for number in range(args.shards)]
-    for folder, shard in zip(folders, shards, strict=True):
-        text = {"train": pipeline.folder / "pieces" / shard}
-        if folder == folders[0]:
-            text["valid"] = pipeline.folder / "pieces" / "valid"
-        binarise(
-            text,
-            [SUFFIX],
-            folder,
-            dictionary=subwords.dictionary,
-            workers=args.workers,
-            force=args.force,
-        )
-    forget_other_parts(pipeline.folder / "bin", [folder.name for folder in folders])
+        pretrained_subwords.segment(pipeline, split, SUFFIX, subwords)
+    pipeline.binarise_parts(args.shards, ["valid"], {"dictionary": subwords.dictionary})
     pipeline.forget_other_splits(["train", "valid", *shards])
-    print(f"bin: ready; the data of fairseq-train is {':'.join(map(str, folders))}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,4 +87,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     add_numbers(parser, {"--shards": (positive, 1, "number of shards")})
     add_options(parser, "--seed", *COMMON)
-    add_subword_arguments(parser)
+    pretrained_subwords.add_subword_arguments(parser)

@@ -23,11 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "detokenise", help="convert tokens, segmented or not, to plain text"
     )
     command.add_argument("--lang", required=True, help="the language of the text: en, de, es, ...")
-    command.add_argument(
-        "--capitalise",
-        action="store_true",
-        help="begin sentences with a capital letter, for IWSLT14",
-    )
+    of_capital = "begin sentences with a capital letter, for IWSLT14"
+    command.add_argument("--capitalise", action="store_true", help=of_capital)
     command.add_argument("--input", required=True, type=Path, metavar="FILE")
     add_options(command, "--output", "--workers", output={"metavar": "FILE", "help": "text"})
 

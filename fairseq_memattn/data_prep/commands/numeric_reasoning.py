@@ -16,13 +16,9 @@ from fairseq_memattn.data_prep.generated.generated_examples import (
     split_sizes,
 )
 from fairseq_memattn.data_prep.generated.numeric.examples import Example, draw_example
+from fairseq_memattn.data_prep.pipeline import pretrained_subwords
 from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options
 from fairseq_memattn.data_prep.pipeline.binary_data import read_words
-from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
-    BERT_VOCAB,
-    bert_segmenter,
-    check_bert_options,
-)
 from fairseq_memattn.data_prep.pipeline.stages import Counts, locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import read_lines
@@ -81,7 +77,7 @@ def write_pieces(
     pipeline: Pipeline, split: str, dictionary: Path | None, bert_vocab: Path | None
 ) -> None:
     """text/ to pieces/ for one split. Raises MemAttnError for a word that the dictionary lacks."""
-    cut = bert_segmenter(bert_vocab, lower_case=True) if bert_vocab else str
+    cut = pretrained_subwords.bert_segmenter(bert_vocab, lower_case=True) if bert_vocab else str
     known = read_words(dictionary) if dictionary else set()
     texts = [pipeline.path("text", split, part) for part in Example._fields]
     outputs = pipeline.paths("pieces", split)
@@ -113,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
     check_least(args, "reuse", 0, 1)
     check_least(args, "largest", SMALLEST_LARGEST)
     check_least(args, "sentences", FEWEST_SENTENCES, MOST_SENTENCES)
-    check_bert_options(args)
+    pretrained_subwords.check_bert_options(args)
     pipeline = Pipeline(args.output, ["input", "answer"], workers=args.workers, force=args.force)
     drawn = {"reuse": args.reuse, "largest": args.largest, "sentences": args.sentences}
     write_text(pipeline, split_sizes(args), args.seed, **drawn)
@@ -139,5 +135,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: made from train)"
     )
     add_options(parser, *COMMON, "--dictionary", dictionary={"help": of_dictionary})
-    parser.add_argument("--bert-vocab", **BERT_VOCAB)
+    parser.add_argument("--bert-vocab", **pretrained_subwords.BERT_VOCAB)
     parser.set_defaults(cased=False, sentencepiece_model=None)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_memattn.data_prep.formats.packed_lines import SENTENCES, SEPARATOR
-from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_options, positive
+from fairseq_memattn.data_prep.pipeline import arguments
 from fairseq_memattn.data_prep.pipeline.download import obtain, official
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import SPLITS, Pipeline
@@ -41,19 +41,12 @@ FOLDER/SET/bin/       fairseq's data, with document ids
 def sentence_rows(
     files: Sequence[Path], lowercase: bool, counts: Counter[str]
 ) -> Iterator[tuple[str, ...]]:
-    for row in raw_pairs(files, counts):
-        yield tuple(line.lower() if lowercase else line for line in row)
+    """The pairs of lines, and their line, from 1, as document id.
 
-
-def pair_rows(
-    files: Sequence[Path], lowercase: bool, counts: Counter[str]
-) -> Iterator[tuple[str, ...]]:
-    """The pairs of the set without context, and their line, from 1, as document id.
-
-    Each pair is a document of its own, so a model with context sees none here.
+    In the set without context each pair is a document of its own, so a model sees none there.
     """
-    for number, row in enumerate(sentence_rows(files, lowercase, counts), start=1):
-        yield *row, str(number)
+    for number, row in enumerate(raw_pairs(files, counts), start=1):
+        yield *(line.lower() if lowercase else line for line in row), str(number)
 
 
 def group_rows(
@@ -64,7 +57,7 @@ def group_rows(
     Groups with an empty sentence are left out and counted.
     Raises MemAttnError for a side that does not have four sentences.
     """
-    for number, row in enumerate(sentence_rows(files, lowercase, counts), start=1):
+    for *row, number in sentence_rows(files, lowercase, counts):
         sides = [[part.strip() for part in f" {line} ".split(f" {SEPARATOR} ")] for line in row]
         for path, side in zip(files, sides, strict=True):
             if len(side) != SENTENCES:
@@ -76,7 +69,7 @@ def group_rows(
             counts["groups with an empty sentence dropped"] += 1
             continue
         for source, target in zip(*sides, strict=True):
-            yield source, target, str(number)
+            yield source, target, number
 
 
 def write_texts(pipeline: Pipeline, archive: Path, name: str, args: argparse.Namespace) -> None:
@@ -89,7 +82,7 @@ def write_texts(pipeline: Pipeline, archive: Path, name: str, args: argparse.Nam
     }
     wanted = {end: f"{split}.{language}" for (split, language), end in members.items()}
     raw = pipeline.unpack(archive, wanted, **({} if args.layout == LAYOUT else {"files": wanted}))
-    rows = group_rows if name == AWARE else pair_rows
+    rows = group_rows if name == AWARE else sentence_rows
     for split in SPLITS:
         files = [raw[members[split, language]] for language in LANGUAGES]
         pipeline.write_text(
@@ -154,8 +147,7 @@ def run(args: argparse.Namespace) -> None:
     joined = not args.sentencepiece
     sets[AGNOSTIC].binarise(joined_dictionary=joined)
     sets[AWARE].binarise(
-        dictionary=dictionaries[LANGUAGES[0]] if joined else dictionaries,
-        joined_dictionary=joined,
+        dictionary=dictionaries[LANGUAGES[0]] if joined else dictionaries, joined_dictionary=joined
     )
 
 
@@ -178,7 +170,7 @@ def layout(value: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--archive", "--unchecked", *COMMON, "--normalization")
+    arguments.add_options(parser, "--archive", "--unchecked", *arguments.COMMON, "--normalization")
     parser.add_argument(
         "--layout",
         type=layout,
@@ -192,12 +184,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("joint", "each"),
         help="learn merges from both languages together or from each (default: joint)",
     )
-    add_options(parser, "--bpe-merges", bpe_merges={"help": "BPE merges (default: 32000)"})
-    parser.add_argument(
-        "--sentencepiece",
-        type=positive,
-        metavar="N",
-        help="use SentencePiece instead of BPE: a model of N symbols and a dictionary for each "
-        "language; 4 of the symbols are <unk>, <s>, </s> and the separator; T5Mem has 32128",
+    arguments.add_options(
+        parser, "--bpe-merges", bpe_merges={"help": "BPE merges (default: 32000)"}
     )
+    of_pieces = (
+        "use SentencePiece instead of BPE: a model of N symbols and a dictionary for each "
+        "language; 4 of the symbols are <unk>, <s>, </s> and the separator; T5Mem has 32128"
+    )
+    parser.add_argument("--sentencepiece", **arguments.number(of_pieces))
     parser.add_argument("--lowercase", action="store_true", help="convert all text to lower case")

@@ -15,26 +15,12 @@ from fairseq_memattn.data_prep.formats.boundaries import between_blanks
 from fairseq_memattn.data_prep.formats.document_format import DOCID
 from fairseq_memattn.data_prep.formats.one_file import READERS, find_columns, find_files
 from fairseq_memattn.data_prep.formats.wit3 import refuse_mark_up
-from fairseq_memattn.data_prep.pipeline.arguments import (
-    COMMON,
-    SENTENCEPIECE,
-    add_numbers,
-    add_options,
-    name_and,
-    positive,
-    separator_token,
-)
+from fairseq_memattn.data_prep.pipeline import arguments
 from fairseq_memattn.data_prep.pipeline.binarise import check_languages, check_name, find_splits
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import check_vocabulary
 from fairseq_memattn.data_prep.pipeline.stages import locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
-from fairseq_memattn.data_prep.text import subword
-from fairseq_memattn.data_prep.text.aligned import (
-    Sentence,
-    contiguous,
-    refuse_empty,
-    with_unique_ids,
-)
+from fairseq_memattn.data_prep.text import aligned, subword
 from fairseq_memattn.errors import MemAttnError, flag
 
 DESCRIPTION = """\
@@ -66,14 +52,12 @@ FOLDER/bin/       fairseq's data, with document ids
 
 RULES = ("drop_empty", "unique_ids", "blank_lines")  # options that are rules
 Rules = Mapping[str, Any]  # those that are chosen
-
-
 BLANK = "blank lines dropped (with --blank-lines, they separate documents)"
 ADVICE = "; --drop-empty leaves such lines out, --blank-lines takes those that separate documents"
 
 
 def rows(
-    sentences: Iterable[Sentence],
+    sentences: Iterable[aligned.Sentence],
     texts: Sequence[Path],
     docids: Path | None,
     rules: Rules,
@@ -88,9 +72,9 @@ def rows(
     if "blank_lines" in rules:
         sentences = between_blanks(sentences, texts[0])
     elif docids and "unique_ids" in rules:
-        sentences = with_unique_ids(sentences, counts)
+        sentences = aligned.with_unique_ids(sentences, counts)
     elif docids:
-        sentences = contiguous(sentences, docids)
+        sentences = aligned.contiguous(sentences, docids)
     for sentence in sentences:
         if "drop_empty" in rules and not all(text.strip() for text in sentence.texts):
             separates = not docids and not any(text.strip() for text in sentence.texts)
@@ -98,7 +82,7 @@ def rows(
             continue
         if len(texts) > 1:
             for path, line in zip(texts, sentence.texts, strict=True):
-                refuse_empty(path, sentence.line, line, ADVICE)
+                aligned.refuse_empty(path, sentence.line, line, ADVICE)
         texts_of = sentence.texts
         if "tag" in rules:
             texts_of = (f"{rules['tag']} {texts_of[0]}", *texts_of[1:])
@@ -112,7 +96,9 @@ def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Mapping[str, R
     with pipeline.stages.all_or_none():
         for split in text:
             texts = found.texts(split)
-            docids = found.docids(split) if found.documents else by_lines(texts[0], rules[split])
+            docids: Path | None = found.docids(split)
+            if not found.documents:  # the file that has the boundaries, if a rule says that it has
+                docids = texts[0] if "blank_lines" in rules[split] else None
             files = [path for name, path in found.inputs().items() if name.startswith(f"{split}.")]
             sentences = plain_text(found.sentences(split), texts)
             read = partial(rows, sentences, texts, docids, rules[split])
@@ -120,16 +106,13 @@ def write_texts(pipeline: Pipeline, text: dict[str, Path], rules: Mapping[str, R
     return documents
 
 
-def plain_text(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[Sentence]:
+def plain_text(
+    sentences: Iterable[aligned.Sentence], texts: Sequence[Path]
+) -> Iterator[aligned.Sentence]:
     """The same sentences. Raises MemAttnError for the mark-up of a release."""
     for sentence in sentences:
         refuse_mark_up(texts[0], sentence.line, sentence.texts[0])
         yield sentence
-
-
-def by_lines(path: Path, rules: Rules) -> Path | None:
-    """The file that has the boundaries, if --blank-lines says that it has."""
-    return path if "blank_lines" in rules else None
 
 
 def check_boundaries(ids: bool, rules: Rules) -> bool:
@@ -140,10 +123,7 @@ def check_boundaries(ids: bool, rules: Rules) -> bool:
 
 
 def write_files(
-    pipeline: Pipeline,
-    text: dict[str, Path],
-    args: argparse.Namespace,
-    rules: Mapping[str, Rules],
+    pipeline: Pipeline, text: dict[str, Path], args: argparse.Namespace, rules: Mapping[str, Rules]
 ) -> bool:
     """The user's files of --format to text/; returns whether they have document ids."""
     languages = pipeline.languages
@@ -189,14 +169,6 @@ def check_given(args: argparse.Namespace) -> None:
         check_vocabulary(args.sentencepiece_model, args.dictionary)
 
 
-def given_dictionary(args: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `binarise` for the dictionary of another model, or for those of its sides"""
-    if len(args.dictionary) == 1:
-        return {"dictionary": args.dictionary[0]}
-    each = dict(zip(args.langs, args.dictionary, strict=True))
-    return {"dictionary": each, "joined_dictionary": False}
-
-
 @locks_output
 def run(args: argparse.Namespace) -> None:
     text = dict(args.text)
@@ -231,7 +203,10 @@ def run(args: argparse.Namespace) -> None:
         kind = "tokens"
     if args.sentencepiece_model:
         models = pipeline.copy_sentencepiece(args.sentencepiece_model)
-        vocabulary = given_dictionary(args)
+        vocabulary: dict[str, Any] = {"dictionary": args.dictionary[0]}
+        if len(args.dictionary) > 1:
+            each = dict(zip(args.langs, args.dictionary, strict=True))
+            vocabulary = {"dictionary": each, "joined_dictionary": False}
     else:
         parts = [pipeline.paths(kind, split) for split in splits if split.startswith("train")]
         learnt = [*chain(*parts), *args.more_text]
@@ -257,9 +232,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, "--text", "--langs", *COMMON, "--vocab-size", *SENTENCEPIECE, "--seed")
+    arguments.add_options(
+        parser,
+        "--text",
+        "--langs",
+        *arguments.COMMON,
+        "--vocab-size",
+        *arguments.SENTENCEPIECE,
+        "--seed",
+    )
     shards = "parts of the training data, of which fairseq-train reads one an epoch: bin/0, bin/1"
-    add_numbers(parser, {"--shards": (positive, 1, shards)})
+    arguments.add_numbers(parser, {"--shards": (arguments.positive, 1, shards)})
     parser.add_argument(
         "--format",
         choices=("lines", *READERS),
@@ -274,53 +257,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sentencepiece_model": {"nargs": "+", "help": f"{of_model}in place of one that is trained"},
         "dictionary": {"nargs": "+", "help": of_dictionary},
     }
-    add_options(parser, "--sentencepiece-model", "--dictionary", **changes)
+    arguments.add_options(parser, "--sentencepiece-model", "--dictionary", **changes)
     parser.add_argument(
         "--tag",
         nargs="+",
-        type=name_and("SPLIT=TOKEN", separator_token),
+        type=arguments.name_and("SPLIT=TOKEN", arguments.separator_token),
         default=[],
         metavar="SPLIT=TOKEN",
         help="a token before each source sentence of a split, such as train1=_bt where the source "
         "was back-translated; it is one piece of the model that is trained",
     )
-    parser.add_argument(
-        "--more-text",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="further text that SentencePiece learns from, such as that of the corpus on which the "
-        "model is finetuned; it is not binarised",
-    )
+    of_more = "further text that SentencePiece learns from, such as that of the corpus on which "
+    of_more += "the model is finetuned; it is not binarised"
+    parser.add_argument("--more-text", **arguments.file(of_more, nargs="+", default=[]))
     parser.add_argument(
         "--columns",
         nargs="+",
-        type=name_and("LANG=COLUMN", str),
+        type=arguments.name_and("LANG=COLUMN", str),
         metavar="LANG=COLUMN",
         help="for tsv the number of each language's field, from 1, or its name in a header; for "
         "jsonl its key; docid=COLUMN is the document id (default: keys and the header of a table "
         "are the names of the languages and docid; the fields of a table without a header are in "
         "the order of --langs)",
     )
-    parser.add_argument(
-        "--drop-empty",
-        action="store_true",
-        help="leave out and count lines without text in some language, instead of refusing them",
-    )
-    parser.add_argument(
-        "--unique-ids",
-        action="store_true",
-        help="number document ids that occur again (talk, talk.2), instead of refusing them",
-    )
-    parser.add_argument(
-        "--blank-lines",
-        action="store_true",
-        help="blank lines, or blank rows of a table, separate documents, which get the ids 1, 2, "
-        "...; for text without document ids",
-    )
-    parser.add_argument(
-        "--tokenise",
-        action="store_true",
-        help="normalise punctuation and tokenise with Moses' rules before segmenting",
-    )
+    switches = {
+        "--drop-empty": "leave out and count lines without text in some language, instead of "
+        "refusing them",
+        "--unique-ids": "number document ids that occur again (talk, talk.2), instead of refusing "
+        "them",
+        "--blank-lines": "blank lines, or blank rows of a table, separate documents, which get the "
+        "ids 1, 2, ...; for text without document ids",
+        "--tokenise": "normalise punctuation and tokenise with Moses' rules before segmenting",
+    }
+    arguments.add_switches(parser, switches)

@@ -15,7 +15,7 @@ from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 from fairseq_memattn.data_prep.formats import sacrebleu_sets as registry
 from fairseq_memattn.data_prep.formats.document_format import DOCID
 from fairseq_memattn.data_prep.pipeline.archives import is_at, names
-from fairseq_memattn.data_prep.pipeline.arguments import add_options
+from fairseq_memattn.data_prep.pipeline.arguments import add_options, add_switches
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.stages import Counts, locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline, copy_file
@@ -87,9 +87,14 @@ def prepare(args: argparse.Namespace) -> None:
         repeated: Counter[str] = Counter()
         fields[DOCID] = unique_ids(fields[DOCID], files[0], repeated)
         counts |= {"documents": len(set(fields[DOCID])), **repeated}
-    counts.update(left_out(dataset, files[0], len(fields["src"])))
+    if isinstance(dataset, WMTXMLDataset):
+        segments = len(ElementTree.parse(files[0]).getroot().findall(".//src//seg"))
+        counts["segments that sacreBLEU leaves out"] = segments - counts["lines"]
     write(pipeline, files, args, text_files(fields, args, defaults), counts)
-    report_references(fields, defaults)
+    print(f"references with which sacreBLEU scores: {', '.join(defaults)}")
+    for name in filter(registry.is_reference, sorted(fields)):
+        if empty := sum(not line for line in fields[name]):
+            print(f"note: {empty} of {len(fields[name])} lines of {name} have no text")
 
 
 def check_docids(dataset: Dataset, pair: str, without: bool) -> None:
@@ -165,14 +170,6 @@ def unique_ids(docids: Sequence[str], path: Path, counts: Counter[str]) -> list[
     return [row.document for row in with_unique_ids(rows, counts)]
 
 
-def left_out(dataset: Dataset, path: Path, lines: int) -> dict[str, int]:
-    """The number of segments in WMT's XML that sacreBLEU does not read."""
-    if not isinstance(dataset, WMTXMLDataset):
-        return {}
-    segments = len(ElementTree.parse(path).getroot().findall(".//src//seg"))
-    return {"segments that sacreBLEU leaves out": segments - lines}
-
-
 def reference(fields: Fields, defaults: Sequence[str]) -> list[str]:
     """Of each line, the text of the first of sacreBLEU's references that has one."""
     columns = [fields[name] for name in defaults if name in fields]
@@ -237,25 +234,12 @@ def write(
     pipeline.stages.run("text-test", inputs, outputs, work, **options, sacrebleu=__version__)
 
 
-def report_references(fields: Fields, defaults: Sequence[str]) -> None:
-    """Print with which references sacreBLEU scores, and those that lack text."""
-    print(f"references with which sacreBLEU scores: {', '.join(defaults)}")
-    for name in filter(registry.is_reference, sorted(fields)):
-        empty = sum(not line for line in fields[name])
-        if empty:
-            print(f"note: {empty} of {len(fields[name])} lines of {name} have no text")
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="NAME", help="sacreBLEU's name of the set, such as wmt23")
     parser.add_argument("--langs", metavar="PAIR", help="the pair of languages, such as en-de")
     add_options(parser, "--output", output={"required": False})
-    parser.add_argument(
-        "--list",
-        action="store_true",
-        help="print sets, fields and pairs, those of --set and --langs if given; WMT's XML may "
-        "have more references, and systems",
-    )
+    of_list = "print sets, fields and pairs, those of --set and --langs if given; WMT's XML may "
+    add_switches(parser, {"--list": of_list + "have more references, and systems"})
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -263,11 +247,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text: a file for each field; jsonl, tsv: text/test.jsonl or text/test.tsv with all "
         "fields (default: %(default)s)",
     )
-    parser.add_argument(
-        "--without-docids",
-        action="store_true",
-        help="leave document ids out, also for sets that have none",
-    )
-    add_options(
-        parser, "--archives", "--unchecked", "--force", archives={"also": ["--from-archive"]}
-    )
+    of_ids = "leave document ids out, also for sets that have none"
+    add_switches(parser, {"--without-docids": of_ids})
+    also = {"also": ["--from-archive"]}
+    add_options(parser, "--archives", "--unchecked", "--force", archives=also)

@@ -21,14 +21,9 @@ from fairseq_memattn.data_prep.generated.generated_examples import (
     pieces,
     split_sizes,
 )
-from fairseq_memattn.data_prep.generated.stories.story_examples import (
-    MOST_FACTS,
-    Example,
-    all_texts,
-    draw_example,
-)
+from fairseq_memattn.data_prep.generated.stories import story_examples
+from fairseq_memattn.data_prep.pipeline import arguments
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
-from fairseq_memattn.data_prep.pipeline.arguments import COMMON, add_numbers, add_options
 from fairseq_memattn.data_prep.pipeline.pretrained_subwords import Subwords
 from fairseq_memattn.data_prep.pipeline.stages import Counts, locks_output
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
@@ -88,7 +83,7 @@ def write_json(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: An
             for file, (split, size) in zip(files, sizes.items(), strict=True):
                 least = drawn["least_sentences"] if split == "train" else most
                 draw = partial(
-                    draw_example,
+                    story_examples.draw_example,
                     sentences=range(least, most + 1),
                     kinds=kinds,
                     apart=apart,
@@ -97,20 +92,21 @@ def write_json(pipeline: Pipeline, sizes: dict[str, int], seed: int, **drawn: An
                 examples = distinct(split, size, seed, draw, passages, counts)
                 file.write('{"version": "1.1", "data": [{"title": "stories", "paragraphs": [')
                 for number, example in enumerate(examples):
-                    paragraph = squad_paragraph(f"{split}-{number}", example)
+                    # A paragraph of SQuAD with one question, and its facts.
+                    answer = {"text": example.answer, "answer_start": example.answer_start}
+                    asked = {
+                        "id": f"{split}-{number}",
+                        "question": example.question,
+                        "answers": [answer],
+                        "facts": example.facts,
+                    }
+                    paragraph = {"context": example.passage, "qas": [asked]}
                     file.write(",\n" * (number > 0) + json.dumps(paragraph))
                     counts[f"with {len(example.facts)} facts"] += 1
                 file.write("]}]}\n")
         return counts
 
     pipeline.stages.run("json", [], outputs, work, version=VERSION, sizes=sizes, seed=seed, **drawn)
-
-
-def squad_paragraph(name: str, example: Example) -> dict[str, Any]:
-    """An example as a paragraph of SQuAD with one question, and its facts."""
-    answer = {"text": example.answer, "answer_start": example.answer_start}
-    asked = {"id": name, "question": example.question, "answers": [answer]}
-    return {"context": example.passage, "qas": [{**asked, "facts": example.facts}]}
 
 
 def write_facts(pipeline: Pipeline, split: str) -> None:
@@ -133,20 +129,6 @@ def sentence_spans(story: Sequence[str], first: int) -> list[tuple[int, int]]:
     """The tokens [begin, end) of each sentence. first: the number of the story's first token."""
     ends = [number + 1 for number, token in enumerate(story) if token == "."]
     return [(first + begin, first + end) for begin, end in pairwise([0, *ends])]
-
-
-def write_dictionary(pipeline: Pipeline) -> Path:
-    """All words of all stories, so that corpora of other options have the same dictionary."""
-    target = pipeline.folder / "words.txt"
-    words = dict.fromkeys(word for text in all_texts() for word in pieces(text).split())
-
-    def work() -> Counts:
-        with write_all_or_nothing([target]) as [file]:
-            file.writelines(f"{word} 1\n" for word in words)
-        return {"words": len(words)}
-
-    pipeline.stages.run("dictionary", [], [target], work, words=list(words))
-    return target
 
 
 def word_segmenter() -> LineFunction:
@@ -180,7 +162,11 @@ def run(args: argparse.Namespace) -> None:
     for split in SPLITS:
         ask = partial(qa_pipeline.with_context, corpus)
         qa_pipeline.write_questions(pipeline, corpus, split, json_path(pipeline, split), ask)
-    subwords = Subwords((), write_dictionary(pipeline), word_segmenter)
+    # All words of all stories, so that corpora of other options have the same dictionary.
+    texts = map(pieces, story_examples.all_texts())
+    words = list(dict.fromkeys(word for text in texts for word in text.split()))
+    dictionary = pipeline.write_dictionary("dictionary", "words.txt", words, words=words)
+    subwords = Subwords((), dictionary, word_segmenter)
     qa_pipeline.segment_and_binarise(pipeline, SPLITS, SPLITS, subwords)
     for split in SPLITS:
         write_facts(pipeline, split)
@@ -192,28 +178,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--facts",
         type=int,
         nargs="+",
-        choices=range(1, MOST_FACTS + 1),
-        default=list(range(1, MOST_FACTS + 1)),
+        choices=range(1, story_examples.MOST_FACTS + 1),
+        default=list(range(1, story_examples.MOST_FACTS + 1)),
         metavar="N",
         help="numbers of facts that a question may need, of 1, 2 and 3 (default: all)",
     )
     of_sentences = "sentences of a story, of 5 or 6 tokens each, more than --facts and at most 1000"
-    add_numbers(parser, {"--sentences": (int, 18, of_sentences)})
-    parser.add_argument(
-        "--least-sentences",
-        type=int,
-        metavar="N",
-        help="each training story has a random number of sentences from this to --sentences, "
-        "because models learn from short stories first; valid and test have --sentences (default: "
-        "all have --sentences)",
+    arguments.add_numbers(parser, {"--sentences": (int, 18, of_sentences)})
+    of_least = (
+        "each training story has a random number of sentences from this to --sentences, because "
+        "models learn from short stories first; valid and test have --sentences (default: all "
+        "have --sentences)"
     )
-    parser.add_argument(
-        "--apart",
-        type=int,
-        default=6,
-        metavar="N",
-        help="least number of sentences from the first supporting fact to the last, where there "
-        "are several, at most half of --sentences and at most 30 (default: %(default)s, which one "
-        "chunk of 32 tokens cannot hold)",
+    parser.add_argument("--least-sentences", **arguments.number(of_least, type=int))
+    of_apart = (
+        "least number of sentences from the first supporting fact to the last, where there are "
+        "several, at most half of --sentences and at most 30 (default: %(default)s, which one "
+        "chunk of 32 tokens cannot hold)"
     )
-    add_options(parser, *COMMON)
+    parser.add_argument("--apart", **arguments.number(of_apart, 6, type=int))
+    arguments.add_options(parser, *arguments.COMMON)

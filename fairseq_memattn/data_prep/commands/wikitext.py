@@ -73,16 +73,14 @@ def article_rows(path: Path, counts: Counter[str]) -> Iterator[tuple[str, str]]:
     before, line = "", next(lines)
     titles = 0
     for after in lines:
-        titles += is_title(line) and not before.strip() and not after.strip()
-        counts["tokens"] += len(line.split()) + 1
+        words = line.split()
+        # `= Title =`, and not `= = Section = =`
+        framed = len(words) > 2 and words[0] == words[-1] == "="
+        is_title = framed and "=" not in (words[1], words[-2])
+        titles += is_title and not before.strip() and not after.strip()
+        counts["tokens"] += len(words) + 1
         yield line, str(max(titles, 1))
         before, line = line, after
-
-
-def is_title(line: str) -> bool:
-    """Whether a line is `= Title =`, and not `= = Section = =`."""
-    words = line.split()
-    return len(words) > 2 and words[0] == words[-1] == "=" and "=" not in (words[1], words[-2])
 
 
 def check_sizes(corpus: Corpus, name: str, tokens: dict[str, int], vocabulary: int) -> None:

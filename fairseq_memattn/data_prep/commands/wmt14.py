@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -87,14 +87,6 @@ def clean(
     return counts
 
 
-def write_texts(pipeline: Pipeline, raw: Mapping[str, Path]) -> None:
-    train = [raw[f"{key}.{language}"] for key in TRAIN for language in LANGUAGES]
-    pipeline.write_text("train", train, partial(train_rows, train))
-    for split, names in TEST_SETS.items():
-        files = [raw[name] for name in names]
-        pipeline.write_text(split, files, partial(test_rows, files))
-
-
 @locks_output
 def run(args: argparse.Namespace) -> None:
     pipeline = Pipeline(args.output, LANGUAGES, workers=args.workers, force=args.force)
@@ -104,7 +96,11 @@ def run(args: argparse.Namespace) -> None:
     raw: dict[str, Path] = {}
     for key, archive in zip(ARCHIVES, found, strict=True):
         raw |= pipeline.unpack(archive, wanted_files(key))
-    write_texts(pipeline, raw)
+    train = [raw[f"{key}.{language}"] for key in TRAIN for language in LANGUAGES]
+    pipeline.write_text("train", train, partial(train_rows, train))
+    for split, names in TEST_SETS.items():
+        files = [raw[name] for name in names]
+        pipeline.write_text(split, files, partial(test_rows, files))
     pipeline.tokenise(printable_only=True)
     learnt_from = pipeline.paths("tokens", "train")
     codes = dict.fromkeys(

@@ -5,7 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import TextIO
 
@@ -280,35 +280,28 @@ def find_columns(
         )
     if kind == "tsv" and "0" in columns.values():
         raise MemAttnError("--columns must be numbers from 1 or names, but one is 0")
-    first = {path: names_in_first_line(kind, path) for path in paths}
+    # The keys of the first object, or the fields of the first line of a table.
+    first: dict[Path, list[str]] = {path: [] for path in paths}
+    for path in paths:
+        for line in islice(read_lines(path), 1):
+            whole = line.split("\t") if kind == "tsv" else json_object(line, f"{path}, line 1")
+            first[path] = [*whole]
     has_header = any(set(languages) <= set(names) for names in first.values())
     if kind == "tsv" and numbered(columns) and (columns or not has_header):
         if not columns:
             refuse_unnamed(first, languages)
-        return in_order(columns, languages)
+        # Those of languages that are not given are the first free ones.
+        free = (str(n) for n in count(1) if str(n) not in columns.values())
+        return {**{name: columns.get(name) or next(free) for name in languages}, **columns}
     named = {language: columns.get(language, language) for language in languages}
     if DOCID in columns or any(DOCID in names for names in first.values()):
         named[DOCID] = columns.get(DOCID, DOCID)
     return named
 
 
-def names_in_first_line(kind: str, path: Path) -> list[str]:
-    """The keys of the first object, or the fields of the first line of a table."""
-    line = next(read_lines(path), None)
-    if line is None:
-        return []
-    return line.split("\t") if kind == "tsv" else [*json_object(line, f"{path}, line 1")]
-
-
 def numbered(columns: Mapping[str, str]) -> bool:
     """Whether the columns are given by their numbers."""
     return all(column.isdecimal() for column in columns.values())
-
-
-def in_order(columns: Mapping[str, str], languages: Sequence[str]) -> dict[str, str]:
-    """Columns by number: those of languages that are not given are the first free ones."""
-    free = (str(number) for number in count(1) if str(number) not in columns.values())
-    return {**{name: columns.get(name) or next(free) for name in languages}, **columns}
 
 
 def refuse_unnamed(first: Mapping[Path, Sequence[str]], languages: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """sacreBLEU's registry of test sets, and their text as sacreBLEU itself reads it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,7 +117,11 @@ def read_fields(dataset: Dataset, pair: str, raw: Path) -> dict[str, list[str]]:
         local.data, local.md5 = [], None  # nothing to download
         try:
             names = local.fieldnames(pair)
-            _refuse_paths(names, raw)
+            # sacreBLEU makes the names of files from those of translators and systems.
+            for name in names:
+                if "/" in name or "\0" in name:
+                    what = f"the name {name!r} of a translator or system has a slash"
+                    raise MemAttnError(f"{raw}: {what}")
             files = dict(zip(names, local.get_files(pair), strict=True))
         except MemAttnError:
             raise
@@ -141,10 +145,3 @@ def read_fields(dataset: Dataset, pair: str, raw: Path) -> dict[str, list[str]]:
             f"{raw}: {dataset.name} has no reference {' or '.join(wanted)} for {pair}"
         )
     return fields
-
-
-def _refuse_paths(names: Sequence[str], raw: Path) -> None:
-    """sacreBLEU makes the names of files from the names of translators and systems."""
-    for name in names:
-        if "/" in name or "\0" in name:
-            raise MemAttnError(f"{raw}: the name {name!r} of a translator or system has a slash")

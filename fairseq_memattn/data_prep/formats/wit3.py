@@ -36,7 +36,10 @@ def read_talks(files: Sequence[Path], counts: Counter[str]) -> Iterator[Sentence
             continue
         begins = title and any(row)
         if begins:
-            document = _new_id(talk, taken)
+            # The number of the talk, or else of the document; -2, -3, ... follow if it is taken.
+            name = talk or str(taken.total() + 1)
+            taken[name] += 1
+            document = name if taken[name] == 1 else f"{name}-{taken[name]}"
             talk, title = "", False
         if any(row) and not document:
             raise MemAttnError(f"{files[0]}, line {number}: text before the first <title>")
@@ -68,10 +71,3 @@ def _kind_of_mark(files: Sequence[Path], row: Sequence[str], number: int) -> str
                 "mark-up must be the same on both sides"
             )
     return first
-
-
-def _new_id(talk: str, taken: Counter[str]) -> str:
-    """The number of the talk, or else of the document; followed by -2, -3, ... if it is taken."""
-    name = talk or str(taken.total() + 1)
-    taken[name] += 1
-    return name if taken[name] == 1 else f"{name}-{taken[name]}"

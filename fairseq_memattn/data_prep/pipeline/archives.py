@@ -15,13 +15,7 @@ from typing import IO, NoReturn, cast
 
 from tqdm import tqdm
 
-from fairseq_memattn.archive_limits import (
-    Budget,
-    RefusedArchive,
-    TarInfo,
-    refuse_special,
-    safe_path,
-)
+from fairseq_memattn import archive_limits
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.files import write_all_or_nothing
 
@@ -59,10 +53,7 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
     Raises MemAttnError as `names` does, and for a file that is missing, a link, or there twice.
     """
     found: dict[str, str] = {}
-    with (
-        write_all_or_nothing(list(wanted.values())) as files,
-        _opened(archive) as members,
-    ):
+    with write_all_or_nothing(list(wanted.values())) as files, _opened(archive) as members:
         for name, stream in members:
             for end, file in zip(wanted, files, strict=True):
                 if not is_at(name, end):
@@ -104,8 +95,10 @@ def _opened(archive: Path) -> Iterator[Iterator[Member]]:
         ):
             is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
             file.seek(0)
-            yield (_zip_members if is_zip else _tar_members)(cast(IO[bytes], bar), Budget(size))
-    except RefusedArchive as error:
+            yield (_zip_members if is_zip else _tar_members)(
+                cast(IO[bytes], bar), archive_limits.Budget(size)
+            )
+    except archive_limits.RefusedArchive as error:
         raise MemAttnError(f"{archive}: {error}") from None
     except BROKEN as error:
         if isinstance(error, OSError) and error.errno in FULL:  # of what is written
@@ -125,10 +118,10 @@ def _folder_members(folder: Path) -> Iterator[Member]:
             yield path.relative_to(folder).as_posix(), cast(Stream, partial(open, path, "rb"))
 
 
-def _zip_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
+def _zip_members(file: IO[bytes], budget: archive_limits.Budget) -> Iterator[Member]:
     with zipfile.ZipFile(file) as content:
         for info in content.infolist():
-            name = safe_path(info.filename)
+            name = archive_limits.safe_path(info.filename)
             budget.take(name, info.file_size)
             if stat.S_ISLNK(info.external_attr >> 16):
                 yield name, partial(_refuse, name)
@@ -136,10 +129,10 @@ def _zip_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
                 yield name, partial(content.open, info)
 
 
-def _tar_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
-    with tarfile.open(fileobj=file, mode="r:*", tarinfo=TarInfo) as content:
+def _tar_members(file: IO[bytes], budget: archive_limits.Budget) -> Iterator[Member]:
+    with tarfile.open(fileobj=file, mode="r:*", tarinfo=archive_limits.TarInfo) as content:
         for info in content:
-            name = safe_path(info.name)
+            name = archive_limits.safe_path(info.name)
             budget.take(name, info.size)
             if info.isfile():
                 yield name, cast(Stream, partial(content.extractfile, info))  # not None
@@ -151,4 +144,4 @@ def _tar_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:
 
 
 def _refuse(name: str) -> NoReturn:
-    raise refuse_special(name)
+    raise archive_limits.refuse_special(name)

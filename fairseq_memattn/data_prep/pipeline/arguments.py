@@ -5,15 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.data_prep.text.subword import (
-    COVERAGE,
-    IDENTITY,
-    LONGEST,
-    MODEL_TYPES,
-    MOST_CHARACTERS,
-    NORMALIZATIONS,
-    SAMPLE,
-)
+from fairseq_memattn.data_prep.text import subword
 
 
 def positive(value: str) -> int:
@@ -40,24 +32,26 @@ def name_and(kind: str, of_value: Callable[[str], Any] = Path) -> Callable[[str]
     return parse
 
 
+def file(help: str, metavar: str = "FILE", **more: Any) -> dict[str, Any]:
+    return {"type": Path, "metavar": metavar, "help": help, **more}
+
+
+def number(
+    help: str, default: int | None = None, metavar: str = "N", **more: Any
+) -> dict[str, Any]:
+    return {"type": positive, "default": default, "metavar": metavar, "help": help, **more}
+
+
+def switch(help: str) -> dict[str, Any]:
+    return {"action": "store_true", "help": help}
+
+
+# The keywords of argparse for each option.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "--output": {"required": True, "type": Path, "metavar": "FOLDER", "help": "folder to write"},
-    "--workers": {
-        "type": positive,
-        "default": 1,
-        "metavar": "N",
-        "help": "number of processes (default: 1); the result does not depend on it",
-    },
-    "--force": {
-        "action": "store_true",
-        "help": "replace output that was made from other input or options",
-    },
-    "--seed": {
-        "type": int,
-        "default": 1,
-        "metavar": "N",
-        "help": "seed of all random choices (default: %(default)s)",
-    },
+    "--output": file("folder to write", "FOLDER", required=True),
+    "--workers": number("number of processes (default: 1); the result does not depend on it", 1),
+    "--force": switch("replace output that was made from other input or options"),
+    "--seed": number("seed of all random choices (default: %(default)s)", 1, type=int),
     "--text": {
         "required": True,
         "nargs": "+",
@@ -71,72 +65,58 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "LANG",
         "help": "source and target, or one language for language modelling",
     },
-    "--archive": {
-        "type": Path,
-        "metavar": "FILE",
-        "help": "a local copy of the archive, or a folder with its contents, instead of a download",
-    },
-    "--archives": {
-        "type": Path,
-        "default": [],
-        "nargs": "+",
-        "metavar": "FILE",
-        "help": "local archives, with their official names; the others are downloaded",
-    },
-    "--unchecked": {
-        "action": "store_true",
-        "help": "accept archives and corpora whose size or checksum differs from the official one",
-    },
-    "--bpe-merges": {"type": positive, "metavar": "N", "help": "BPE merges (default: %(default)s)"},
-    "--vocab-size": {
-        "type": positive,
-        "default": 8000,
-        "metavar": "N",
-        "help": "symbols of the SentencePiece model that is trained (default: %(default)s)",
-    },
+    "--archive": file(
+        "a local copy of the archive, or a folder with its contents, instead of a download"
+    ),
+    "--archives": file(
+        "local archives, with their official names; the others are downloaded",
+        default=[],
+        nargs="+",
+    ),
+    "--unchecked": switch(
+        "accept archives and corpora whose size or checksum differs from the official one"
+    ),
+    "--bpe-merges": number("BPE merges (default: %(default)s)"),
+    "--vocab-size": number(
+        "symbols of the SentencePiece model that is trained (default: %(default)s)", 8000
+    ),
     "--model-type": {
-        "choices": MODEL_TYPES,
-        "default": MODEL_TYPES[0],
+        "choices": subword.MODEL_TYPES,
+        "default": subword.MODEL_TYPES[0],
         "help": "segmentation algorithm of SentencePiece (default: %(default)s)",
     },
     "--normalization": {
-        "choices": NORMALIZATIONS,
-        "default": IDENTITY,
+        "choices": subword.NORMALIZATIONS,
+        "default": subword.IDENTITY,
         "help": "what the model changes in text before it segments it: identity changes white "
         "space only, which becomes single spaces; the others are SentencePiece's rules, whose own "
         "default is nmt_nfkc: they replace characters such as ½ and ﬁ, so text that is restored "
         "from pieces differs from its original (default: %(default)s)",
     },
-    "--split-digits": {
-        "action": "store_true",
-        "help": "make every digit a piece of its own",
-    },
+    "--split-digits": switch("make every digit a piece of its own"),
     "--byte-fallback": {
         "action": BooleanOptionalAction,
         "help": "spell characters that have no piece of their own in 256 pieces of bytes, so that "
-        f"no text has <unk> (default: where a file has more than {MOST_CHARACTERS} different "
-        "characters, as in Chinese)",
+        f"no text has <unk> (default: where a file has more than {subword.MOST_CHARACTERS} "
+        "different characters, as in Chinese)",
     },
     "--character-coverage": {
         "type": float,
         "metavar": "SHARE",
         "help": "share of the text's characters that the most frequent ones make up, which get a "
-        f"piece of their own (default: {COVERAGE} with --byte-fallback, 1 without)",
+        f"piece of their own (default: {subword.COVERAGE} with --byte-fallback, 1 without)",
     },
-    "--max-sentence-length": {
-        "type": positive,
-        "default": LONGEST,
-        "metavar": "BYTES",
-        "help": "longer lines are left out of the training of SentencePiece, and a warning counts "
-        "them (default: %(default)s)",
-    },
-    "--sample-lines": {
-        "type": positive,
-        "default": SAMPLE,
-        "metavar": "N",
-        "help": "lines that SentencePiece learns from, drawn at random where there are more, which "
-        "bounds its memory (default: %(default)s)",
-    },
+    "--max-sentence-length": number(
+        "longer lines are left out of the training of SentencePiece, and a warning counts them "
+        "(default: %(default)s)",
+        subword.LONGEST,
+        "BYTES",
+    ),
+    "--sample-lines": number(
+        "lines that SentencePiece learns from, drawn at random where there are more, which bounds "
+        "its memory (default: %(default)s)",
+        subword.SAMPLE,
+    ),
     "--separator": {
         "type": separator_token,
         "default": "_eos",
@@ -144,27 +124,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "the token between the sentences of a window, which is not segmented "
         "(default: %(default)s)",
     },
-    "--sentencepiece-model": {
-        "type": Path,
-        "metavar": "FILE",
-        "help": "SentencePiece model of a pretrained model, with --dictionary",
-    },
-    "--dictionary": {
-        "type": Path,
-        "metavar": "FILE",
-        "help": "dictionary of the pretrained model, as fairseq writes it (dict.txt)",
-    },
+    "--sentencepiece-model": file("SentencePiece model of a pretrained model, with --dictionary"),
+    "--dictionary": file("dictionary of the pretrained model, as fairseq writes it (dict.txt)"),
 }
 COMMON = ("--output", "--workers", "--force")
 SENTENCEPIECE = (
-    "--model-type",
-    "--normalization",
-    "--split-digits",
-    "--byte-fallback",
-    "--character-coverage",
-    "--max-sentence-length",
-    "--sample-lines",
-    "--separator",
+    *("--model-type", "--normalization", "--split-digits", "--byte-fallback"),
+    *("--character-coverage", "--max-sentence-length", "--sample-lines", "--separator"),
 )
 
 
@@ -177,6 +143,11 @@ def add_options(parser: ArgumentParser | _ArgumentGroup, *names: str, **changes:
         keywords = OPTIONS[name] | changes.get(name[2:].replace("-", "_"), {})
         options = ["--archive" if name == "--archives" else name, *keywords.pop("also", [])]
         parser.add_argument(*options, **keywords)
+
+
+def add_switches(parser: ArgumentParser | _ArgumentGroup, options: dict[str, str]) -> None:
+    for name, meaning in options.items():
+        parser.add_argument(name, **switch(meaning))
 
 
 def add_numbers(parser: ArgumentParser, options: dict[str, tuple[Any, Any, str]]) -> None:

@@ -11,21 +11,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from fairseq_memattn.data_prep.pipeline.binary_data import (
-    Symbols,
-    check_dictionary,
-    count_symbols,
-    read_symbols,
-    write_binary,
-    write_symbols,
-)
+from fairseq_memattn.data_prep.pipeline import binary_data
 from fairseq_memattn.data_prep.pipeline.download import digest
-from fairseq_memattn.data_prep.text.aligned import (
-    Sentence,
-    contiguous,
-    read_sentences,
-    refuse_empty,
-)
+from fairseq_memattn.data_prep.text import aligned
 from fairseq_memattn.data_prep.text.lines import progress
 from fairseq_memattn.data_prep.text.subword import all_pieces
 from fairseq_memattn.errors import MemAttnError, like
@@ -52,14 +40,14 @@ class Splits:
     def docids(self, split: str) -> Path:
         return docid_path(self.text[split])
 
-    def sentences(self, split: str) -> Iterator[Sentence]:
+    def sentences(self, split: str) -> Iterator[aligned.Sentence]:
         """The sentences, with the ids of their documents if there are any.
 
         In a further part of the training set that has no ids, each is a document, whose id is the
         number of its line.
         """
         found = self.docids(split) if self.documents and self.docids(split).is_file() else None
-        sentences = read_sentences(self.texts(split), found)
+        sentences = aligned.read_sentences(self.texts(split), found)
         if not self.documents or found:
             return sentences
         return (sentence._replace(document=str(sentence.line)) for sentence in sentences)
@@ -218,7 +206,7 @@ def check_options(
             f"--dictionary {dictionary} is for both languages; join the dictionaries"
         )
     for path in named(dictionary).values():
-        check_dictionary(path)
+        binary_data.check_dictionary(path)
 
 
 def is_own(path: Path) -> bool:
@@ -317,31 +305,32 @@ def write_checked(splits: Splits, split: str, folder: Path) -> None:
     sentences = splits.sentences(split)
     with ExitStack() as stack:
         if docids:
-            sentences = contiguous(sentences, docids)
+            sentences = aligned.contiguous(sentences, docids)
             sidecar = folder / splits.sidecar(split)
             file = stack.enter_context(open(sidecar, "w", encoding="utf-8", newline="\n"))
+        if len(paths) == 2:
+            sentences = aligned.without_empty(sentences, paths)
         for sentence in progress(sentences, f"checking {split}", paths[0]):
-            if len(paths) == 2:
-                for path, line in zip(paths, sentence.texts, strict=True):
-                    refuse_empty(path, sentence.line, line)
             if docids:
                 file.write(sentence.document + "\n")
     if sentence is None:
         raise MemAttnError(f"{paths[0]}: no lines")
 
 
-def write_data(splits: Splits, folder: Path, symbols: Mapping[str, Symbols], workers: int) -> None:
+def write_data(
+    splits: Splits, folder: Path, symbols: Mapping[str, binary_data.Symbols], workers: int
+) -> None:
     """Write the dictionaries and the data, and in the log what each file of the data contains."""
     for language in splits.languages:
         name = f"dict.{language}.txt" if len(splits.languages) == 2 else "dict.txt"
-        write_symbols(symbols[language], folder / name)
+        binary_data.write_symbols(symbols[language], folder / name)
     with open(folder / LOG, "w", encoding="utf-8", newline="\n") as log:
         for split in splits.text:
             names = splits.binarised(split)
             for language, text, name in zip(
                 splits.languages, splits.texts(split), names, strict=True
             ):
-                content = write_binary(text, symbols[language], folder / name, workers)
+                content = binary_data.write_binary(text, symbols[language], folder / name, workers)
                 print(f"{text}: {content}", file=sys.stderr)
                 log.write(f"{name}: {content}\n")
 
@@ -351,14 +340,16 @@ def symbols_by_language(
     joined_dictionary: bool,
     dictionary: Path | Mapping[str, Path] | None,
     pieces: Sequence[str] = (),
-) -> dict[str, Symbols]:
+) -> dict[str, binary_data.Symbols]:
     """The symbols of each language: of given dictionaries, or of the training text and `pieces`."""
     if isinstance(dictionary, Mapping):
-        return {language: read_symbols(path) for language, path in dictionary.items()}
+        return {language: binary_data.read_symbols(path) for language, path in dictionary.items()}
     if dictionary is not None:
-        return dict.fromkeys(splits.languages, read_symbols(dictionary))
+        return dict.fromkeys(splits.languages, binary_data.read_symbols(dictionary))
     texts = [splits.texts(split) for split in splits.text if split.startswith("train")]
     if joined_dictionary:
-        return dict.fromkeys(splits.languages, count_symbols([*chain(*texts)], pieces))
+        return dict.fromkeys(splits.languages, binary_data.count_symbols([*chain(*texts)], pieces))
     pairs = zip(splits.languages, zip(*texts, strict=True), strict=True)
-    return {language: count_symbols(of_language, pieces) for language, of_language in pairs}
+    return {
+        language: binary_data.count_symbols(of_language, pieces) for language, of_language in pairs
+    }

@@ -7,6 +7,7 @@ archive here has 900 MB.
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -129,7 +130,10 @@ def fetch(url: str, target: Path) -> None:
     """
     part = target.with_name(f"{target.name}.part")
     note = target.with_name(f"{target.name}.part.json")
-    version, size = _read_note(note)
+    version, size = "", None
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = json.loads(note.read_text(encoding="utf-8"))
+        version, size = found["version"], found["size"]
     have = part.stat().st_size if version and part.exists() else 0
     if not have or have != size:
         request = Request(url, headers={"User-Agent": "fairseq-memattn"})
@@ -139,14 +143,6 @@ def fetch(url: str, target: Path) -> None:
         _receive(request, part, note)
     part.replace(target)
     note.unlink()
-
-
-def _read_note(note: Path) -> tuple[str, int | None]:
-    try:
-        found = json.loads(note.read_text(encoding="utf-8"))
-        return found["version"], found["size"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "", None
 
 
 def _receive(request: Request, part: Path, note: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import regex
 
-from fairseq_memattn.data_prep.pipeline.arguments import add_options
+from fairseq_memattn.data_prep.pipeline.arguments import add_options, file
 from fairseq_memattn.data_prep.pipeline.binary_data import SPECIAL, check_dictionary, read_words
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
@@ -29,12 +29,10 @@ GPT2_FILES = ("encoder.json", "vocab.bpe", "dict.txt")
 TOKEN = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 MOST_KNOWN = 500_000  # tokens whose numbers are kept
 UNKNOWN = "[UNK]"  # BERT's name of fairseq's <unk>
-BERT_VOCAB: dict[str, Any] = {
-    "type": Path,
-    "metavar": "FILE",
-    "help": "segment into BERT's pieces with its vocab.txt; requires --dictionary and the package "
-    "tokenizers",
-}
+BERT_VOCAB = file(
+    "segment into BERT's pieces with its vocab.txt; requires --dictionary and the package "
+    "tokenizers"
+)
 PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
 
 
@@ -59,13 +57,8 @@ class Subwords:
 
 def add_subword_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--gpt2-bpe-dir",
-        type=Path,
-        metavar="FOLDER",
-        help="folder with RoBERTa's encoder.json, vocab.bpe and dict.txt (default: they are "
-        "downloaded)",
-    )
+    of_gpt2 = "folder with RoBERTa's encoder.json, vocab.bpe and dict.txt (default: they are "
+    group.add_argument("--gpt2-bpe-dir", **file(of_gpt2 + "downloaded)", "FOLDER"))
     of_model = "SentencePiece model of a model other than RoBERTa; requires --dictionary"
     add_options(group, "--sentencepiece-model", sentencepiece_model={"help": of_model})
     of_dictionary = "dictionary of that model, as fairseq writes it (dict.txt)"
@@ -122,16 +115,15 @@ def find_subwords(args: argparse.Namespace, downloads: Path) -> Subwords:
             "--dictionary requires --sentencepiece-model or --bert-vocab; GPT-2's BPE has its own "
             "dict.txt"
         )
-    return gpt2_subwords([gpt2_file(name, args.gpt2_bpe_dir, downloads) for name in GPT2_FILES])
-
-
-def gpt2_file(name: str, folder: Path | None, downloads: Path) -> Path:
-    """The path of one of RoBERTa's files, in the user's folder or downloaded."""
+    folder = args.gpt2_bpe_dir
     if folder is None:
-        return obtain(Archive(name, PAGE, f"{HOST}/{name}"), None, downloads)
-    if not (folder / name).is_file():
-        raise MemAttnError(f"--gpt2-bpe-dir {folder}: has no file {name}")
-    return folder / name
+        archives = (Archive(name, PAGE, f"{HOST}/{name}") for name in GPT2_FILES)
+        return gpt2_subwords([obtain(one, None, downloads) for one in archives])
+    paths = [folder / name for name in GPT2_FILES]
+    for path in paths:
+        if not path.is_file():
+            raise MemAttnError(f"--gpt2-bpe-dir {folder}: has no file {path.name}")
+    return gpt2_subwords(paths)
 
 
 def gpt2_subwords(files: list[Path]) -> Subwords:

@@ -11,13 +11,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from fairseq_memattn.data_prep.pipeline.arguments import (
-    COMMON,
-    add_numbers,
-    add_options,
-    name_and,
-    positive,
-)
+from fairseq_memattn.data_prep.pipeline import arguments
 from fairseq_memattn.data_prep.pipeline.binarise import check_name, forget_other_parts
 from fairseq_memattn.data_prep.pipeline.binary_data import check_dictionary
 from fairseq_memattn.data_prep.pipeline.download import Archive, obtain_all
@@ -177,27 +171,16 @@ def train_model(pipeline: Pipeline, args: argparse.Namespace) -> Path:
     return pipeline.learn_sentencepiece([sample], "spm", subword.Training.of(args))
 
 
-def dictionary_of(pipeline: Pipeline, model: Path) -> Path:
-    """All pieces of a SentencePiece model as a dictionary of fairseq, in the order of the model."""
-    target = pipeline.folder / "pieces.txt"
-
-    def work() -> dict[str, int]:
-        processor = subword.load(model, "--sentencepiece-model")
-        numbers = range(processor.get_piece_size())
-        # fairseq's dictionaries contain <s>, <pad>, </s> and <unk> already.
-        own = [i for i in numbers if not (processor.is_control(i) or processor.is_unknown(i))]
-        with write_all_or_nothing([target]) as [file]:
-            file.writelines(f"{processor.id_to_piece(number)} 1\n" for number in own)
-        return {"pieces": len(own)}
-
-    pipeline.stages.run("dictionary", [model], [target], work)
-    return target
-
-
 def find_pieces(pipeline: Pipeline, args: argparse.Namespace) -> Subwords:
     """The segmentation with the given model or, by default, with one that is trained."""
     model = args.sentencepiece_model or train_model(pipeline, args)
-    return sentencepiece_subwords(model, args.dictionary or dictionary_of(pipeline, model))
+    dictionary = args.dictionary
+    if not dictionary:  # fairseq's dictionaries contain <s>, <pad>, </s> and <unk> already
+        pieces = subword.all_pieces(model)
+        dictionary = pipeline.write_dictionary(
+            "dictionary", "pieces.txt", pieces, [model], "pieces"
+        )
+    return sentencepiece_subwords(model, dictionary)
 
 
 def find_sources(args: argparse.Namespace, corpus: Corpus) -> dict[str, Path]:
@@ -252,7 +235,9 @@ def write_texts(
         for split, source in sources.items():
             counts = write_questions(pipeline, corpus, split, source, ask, **options)
             if not (args.files or args.unchecked):
-                found, name = all_questions(counts), corpus.archives[split].name
+                name = corpus.archives[split].name
+                left_out = [n for what, n in counts.items() if what.endswith("left out")]
+                found = counts["questions"] + sum(left_out)
                 check_published(split, found, "questions", name, [corpus.sizes[split]])
             if not counts.get("without a public answer"):
                 answered.append(split)
@@ -283,29 +268,22 @@ def segment_and_binarise(
         forget_other_parts(pipeline.folder / "bin", ["question", "context"])
 
 
-def all_questions(counts: Mapping[str, int]) -> int:
-    """The number of all questions of a file, from the counts of its text."""
-    return sum(
-        number
-        for what, number in counts.items()
-        if what == "questions" or what.endswith("left out")
-    )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(
+    arguments.add_options(
         parser,
-        *("--archives", "--unchecked", *COMMON, "--sentencepiece-model", "--dictionary"),
+        *("--archives", "--unchecked", *arguments.COMMON, "--sentencepiece-model", "--dictionary"),
         *("--vocab-size", "--normalization", "--seed"),
         vocab_size={"default": 32000},
     )
     parser.add_argument(
         "--files",
         nargs="+",
-        type=name_and("SPLIT=FILE"),
+        type=arguments.name_and("SPLIT=FILE"),
         metavar="SPLIT=FILE",
         help="files of the same format instead of the official ones, for train, valid, test, "
         "valid1, ...",
     )
     of_lines = f"the most lines of {PIECE_OF_TEXT} words that SentencePiece learns from, drawn at "
-    add_numbers(parser, {"--subword-lines": (positive, 1_000_000, of_lines + "random")})
+    arguments.add_numbers(
+        parser, {"--subword-lines": (arguments.positive, 1_000_000, of_lines + "random")}
+    )

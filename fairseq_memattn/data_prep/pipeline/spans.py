@@ -12,15 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from fairseq_memattn.data_prep.pipeline import pretrained_subwords
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
+from fairseq_memattn.data_prep.pipeline.arguments import add_switches
 from fairseq_memattn.data_prep.pipeline.binary_data import read_words
-from fairseq_memattn.data_prep.pipeline.pretrained_subwords import (
-    add_bert_arguments,
-    bert_pieces,
-    bert_tokenizer,
-    check_bert_options,
-    without_spaces,
-)
 from fairseq_memattn.data_prep.pipeline.text_to_binary import Pipeline
 from fairseq_memattn.data_prep.text.lines import LineFunction, map_lines, read_lines
 from fairseq_memattn.data_prep.text.passages import Passage
@@ -64,11 +59,11 @@ def sentencepiece_cut(model: Path) -> Cut:
 
 
 def bert_cut(vocabulary: Path, lower_case: bool) -> Cut:
-    tokenizer = bert_tokenizer(vocabulary, lower_case)
+    tokenizer = pretrained_subwords.bert_tokenizer(vocabulary, lower_case)
 
     def cut(text: str) -> Pieces:
         found = tokenizer.encode(text, add_special_tokens=False)
-        return _pieces(text, bert_pieces(found), found.offsets)
+        return _pieces(text, pretrained_subwords.bert_pieces(found), found.offsets)
 
     return cut
 
@@ -78,7 +73,7 @@ def _pieces(text: str, pieces: list[str], offsets: Any) -> Pieces:
     for begin, end in offsets:
         begin = end - len(text[begin:end].lstrip())
         places.append((begin, begin + len(text[begin:end].rstrip())))
-    return Pieces(without_spaces(pieces), places)
+    return Pieces(pretrained_subwords.without_spaces(pieces), places)
 
 
 def cover(places: list[tuple[int, int]], extent: tuple[int, int]) -> tuple[int, int] | None:
@@ -106,19 +101,15 @@ def in_passage(
     parts["a context"] = made.text.strip()
     parts["an answer in the context"] = made.answers or not question.answers
     missing = [name for name, part in parts.items() if not part]
-    lacking = _lacking(question, made)
+    # Supporting facts that are not sentences of the passage.
+    there = {(sentence.title, sentence.number) for sentence in made.sentences}
+    lacking = len(set(getattr(question, "supporting_facts", ())) - there)
     return qa_pipeline.Asked(
         [qa_pipeline.one_line(text) for text in (question.question, made.text)],
         record_line(rules, question, made),
         (missing or [""])[0],
         {"supporting facts that the context lacks": lacking} if lacking else {},
     )
-
-
-def _lacking(question: Question, passage: Passage) -> int:
-    """The number of supporting facts that are not sentences of the passage."""
-    there = {(sentence.title, sentence.number) for sentence in passage.sentences}
-    return len(set(getattr(question, "supporting_facts", ())) - there)
 
 
 def record_line(rules: str, question: Question, passage: Passage) -> str:
@@ -231,7 +222,7 @@ def prepare(
 
 
 def check_options(args: argparse.Namespace, sources: Mapping[str, Path]) -> None:
-    if not check_bert_options(args):
+    if not pretrained_subwords.check_bert_options(args):
         qa_pipeline.check_options(args, sources)
 
 
@@ -250,12 +241,9 @@ def find_cut(
 def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the options of data for span_answering; returns their group."""
     group = parser.add_argument_group("spans", LAYOUT)
-    group.add_argument(
-        "--spans",
-        action="store_true",
-        help="make data for --task span_answering, which predicts answers as spans of the context",
-    )
-    add_bert_arguments(group)
+    what = "make data for --task span_answering, which predicts answers as spans of the context"
+    add_switches(group, {"--spans": what})
+    pretrained_subwords.add_bert_arguments(group)
     return group
 
 

@@ -220,19 +220,13 @@ def remove_leftovers(outputs: Sequence[Path]) -> None:
     for path in outputs:
         pattern = re.compile(f"{re.escape(path.name)}.([0-9]{{1,9}}).tmp{re.escape(path.suffix)}")
         for leftover in path.parent.glob(f"*.tmp{path.suffix}"):
-            found = pattern.fullmatch(leftover.name)
-            if found and not _is_alive(int(found[1])):
-                leftover.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # a process of another user
-        return True
-    return True
+            if found := pattern.fullmatch(leftover.name):
+                try:
+                    os.kill(int(found[1]), 0)
+                except ProcessLookupError:
+                    leftover.unlink(missing_ok=True)
+                except PermissionError:  # a process of another user
+                    continue
 
 
 def refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path], force: bool = True) -> None:

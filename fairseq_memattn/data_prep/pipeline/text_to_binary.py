@@ -217,6 +217,27 @@ class Pipeline:
             if made and made[1] + made[2] not in splits:
                 self.stages.forget(record.stem)
 
+    def write_dictionary(
+        self,
+        stage: str,
+        name: str,
+        words: Sequence[str],
+        inputs: Sequence[Path] = (),
+        unit: str = "words",
+        /,
+        **options: object,
+    ) -> Path:
+        """The words in their order as a dictionary of fairseq, FOLDER/NAME."""
+        target = self.folder / name
+
+        def work() -> Counts:
+            with write_all_or_nothing([target]) as [file]:
+                file.writelines(f"{word} 1\n" for word in words)
+            return {unit: len(words)}
+
+        self.stages.run(stage, inputs, [target], work, **options)
+        return target
+
     def binarise(
         self,
         kind: str = "pieces",
@@ -247,11 +268,7 @@ class Pipeline:
         print(f"bin: {target} {'is ready' if made else 'was ready'}")
 
     def binarise_shards(
-        self,
-        shards: int,
-        splits: Sequence[str],
-        documents: bool,
-        vocabulary: Mapping[str, Any],
+        self, shards: int, splits: Sequence[str], documents: bool, vocabulary: Mapping[str, Any]
     ) -> None:
         """pieces/ to bin/0/, bin/1/, ..., with one dictionary.
 
@@ -265,11 +282,17 @@ class Pipeline:
         paths = [self.path("pieces", f"train{n}", x) for n in range(shards) for x in suffixes]
         deal = partial(deal_documents, sources, paths, documents)
         self.stages.run("pieces-shards", sources, paths, deal, shards=shards)
+        self.binarise_parts(shards, [x for x in splits if x != "train"], vocabulary)
+
+    def binarise_parts(
+        self, shards: int, others: Sequence[str], vocabulary: Mapping[str, Any]
+    ) -> None:
+        """pieces/trainN to bin/N/, and the other splits to bin/0/; see `binarise_shards`."""
         folders = [self.folder / "bin" / str(number) for number in range(shards)]
         for folder in folders:
             text = {"train": self.folder / "pieces" / f"train{folder.name}"}
             if folder == folders[0]:
-                text |= {x: self.folder / "pieces" / x for x in splits if x != "train"}
+                text |= {x: self.folder / "pieces" / x for x in others}
             options = {"workers": self.workers, "force": self.force, **vocabulary}
             binarise(text, self.languages, folder, **options)
             language = f".{self.languages[0]}" if len(self.languages) > 1 else ""

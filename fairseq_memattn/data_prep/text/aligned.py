@@ -46,6 +46,14 @@ def refuse_empty(path: Path, number: int, line: str, advice: str = "") -> None:
         raise MemAttnError(f"{path}, line {number}: the line is empty{advice}")
 
 
+def without_empty(sentences: Iterable[Sentence], texts: Sequence[Path]) -> Iterator[Sentence]:
+    """The same sentences. texts: their files; raises MemAttnError where a language has no text."""
+    for sentence in sentences:
+        for path, text in zip(texts, sentence.texts, strict=True):
+            refuse_empty(path, sentence.line, text)
+        yield sentence
+
+
 def contiguous(sentences: Iterable[Sentence], docids: Path) -> Iterator[Sentence]:
     """The same sentences. Raises MemAttnError where a document continues after it has ended.
 
@@ -108,7 +116,4 @@ def read_sentences(texts: Sequence[Path], docids: Path | None) -> Iterator[Sente
 def read_documents(paths: Sequence[Path]) -> Iterator[Sentence]:
     """As `read_with_ids`; also refuses empty lines and documents that continue after their end."""
     *texts, docids = paths
-    for sentence in contiguous(read_with_ids(paths), docids):
-        for path, text in zip(texts, sentence.texts, strict=True):
-            refuse_empty(path, sentence.line, text)
-        yield sentence
+    return without_empty(contiguous(read_with_ids(paths), docids), texts)

@@ -89,7 +89,9 @@ def hotpot_passage(
         text = joined(text, paragraph.title)
         for number, sentence in enumerate(paragraph.sentences):
             text = joined(text, sentence)
-            sentences.append(Sentence(paragraph.title, number, _end_of(text, sentence)))
+            start = len(text) - len(sentence.lstrip())  # without white space around it
+            place = start, max(start, len(text.rstrip()))
+            sentences.append(Sentence(paragraph.title, number, place))
         blocks.append((begin, len(text), paragraph.title in {title for title, _ in facts}))
         if repeat_question:
             text = joined(text, question.question)
@@ -106,12 +108,6 @@ def hotpot_passage(
 def joined(text: str, more: str) -> str:
     apart = text[-1:].isspace() or more[:1].isspace() or not more
     return text + more if apart else f"{text} {more}"
-
-
-def _end_of(text: str, sentence: str) -> Extent:
-    """The place of the sentence at the end of a text, without white space around it."""
-    begin = len(text) - len(sentence.lstrip())
-    return begin, max(begin, len(text.rstrip()))
 
 
 def find_answer(text: str, answer: str, regions: Sequence[Extent]) -> tuple[Extent, ...]:

@@ -66,6 +66,11 @@ class Training:
             check_least(self, "character_coverage", 0.98, 1)  # SentencePiece's own limits
         check_least(self, "sample_lines", LEAST_SAMPLE, LARGEST_SEED)
 
+    @property
+    def whole(self) -> list[str]:
+        """The tokens that are not segmented."""
+        return [self.separator, *self.symbols]
+
     @staticmethod
     def of(args: argparse.Namespace) -> "Training":
         """The training that a command line asks for, by its options of these names."""
@@ -100,7 +105,7 @@ def train(
                 vocab_size=training.vocab_size,
                 model_type=training.model_type,
                 # With SentencePiece's word-boundary mark, so that each is one token.
-                user_defined_symbols=[f"{WORD_BEGIN}{x}" for x in _whole(training)],
+                user_defined_symbols=[f"{WORD_BEGIN}{x}" for x in training.whole],
                 max_sentence_length=training.max_sentence_length,
                 split_digits=training.split_digits,
                 num_threads=1,
@@ -137,11 +142,6 @@ def has_many_characters(path: Path) -> bool:
         if len(found) > MOST_CHARACTERS:
             return True
     return False
-
-
-def _whole(training: Training) -> list[str]:
-    """The tokens that are not segmented."""
-    return [training.separator, *training.symbols]
 
 
 def _rule(normalization: str, folder: Path) -> dict[str, Any]:
@@ -217,12 +217,14 @@ def _training_lines(
 
     failures: gets an exception, of which SentencePiece makes another
     """
-    longest = training.max_sentence_length
+    longest, whole = training.max_sentence_length, training.whole
     try:
         learnt, left_out, first = 0, 0, ""
         for path in inputs:
             for number, line in enumerate(read_lines(path), start=1):
-                line = with_spaces(_without(_whole(training), line))
+                # The model has these symbols already.
+                words = [word for word in line.split() if word not in whole]
+                line = with_spaces(" ".join(words))
                 size = len(line.encode())
                 if size <= longest:
                     learnt += bool(line)
@@ -240,8 +242,3 @@ def _training_lines(
     except BaseException as error:
         failures.append(error)
         raise
-
-
-def _without(symbols: Sequence[str], line: str) -> str:
-    """A line without symbols of the model, which it has already."""
-    return " ".join(word for word in line.split() if word not in symbols)

@@ -10,6 +10,7 @@ from preparing import prepare, write_gpt2_files
 from roberta_data import TINY, fairseq
 
 from fairseq_memattn.data_prep.commands import mlm_text
+from fairseq_memattn.data_prep.pipeline import text_to_binary
 
 DOCUMENTS = [
     [f'The "house" number {number} is old.', *["It is in the garden, thée!"] * (number % 3)]
@@ -120,7 +121,7 @@ def test_a_tiny_roberta_goes_from_shard_to_shard(corpus: Path, tmp_path: Path) -
 
 
 def test_the_seed_and_the_processes(texts, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(mlm_text, "binarise", lambda *_, **__: True)
+    monkeypatch.setattr(text_to_binary, "binarise", lambda *_, **__: True)
     again, other = tmp_path / "again", tmp_path / "other"
     assert run(texts, again, "--shards", "2", "--workers", "2") == 0
     assert run(texts, other, "--shards", "2", "--seed", "2") == 0

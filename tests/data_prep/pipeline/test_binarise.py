@@ -154,8 +154,8 @@ def killed_at(step: str, arguments: list[str]) -> int | None:
         if step == "checked":
             script.write_data = die
         else:
-            write = script.write_binary
-            script.write_binary = lambda *args: die(write(*args))
+            write = script.binary_data.write_binary
+            script.binary_data.write_binary = lambda *args: die(write(*args))
         sys.exit(prepare(script, arguments))
 
     process = multiprocessing.get_context("fork").Process(target=work)

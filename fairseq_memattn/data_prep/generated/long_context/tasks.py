@@ -41,9 +41,7 @@ def dataset(
 
 
 def size_of(
-    tokenizer: Any = None,
-    pretrained: str | None = None,
-    **model: Any,
+    tokenizer: Any = None, pretrained: str | None = None, **model: Any
 ) -> Callable[[str], int]:
     """The function that counts tokens."""
     from transformers import AutoTokenizer
