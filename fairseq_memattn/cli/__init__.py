@@ -45,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail(argv, "interrupted", 130)
     except OSError as error:
-        return _fail(argv, f"error: {_reason(error)}")
+        told = str(error)
+        # Python names no file where the standard output is full.
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            told = f"the standard output cannot be written: {error.strerror}"
+        return _fail(argv, f"error: {told}")
     except ModuleNotFoundError as error:
         from fairseq_memattn.cli.commands.doctor import remedy_for
 
@@ -93,7 +97,12 @@ def _run(argv: Sequence[str]) -> None:
         fairseq_memattn.register()
     logging.basicConfig(format="%(levelname)s: %(message)s")
     if getattr(args, "user_dir", None):
-        _import_user_dir(args)
+        fairseq_memattn.register()
+        from fairseq.utils import import_user_module
+
+        if not os.path.isdir(args.user_dir):
+            raise FileNotFoundError(f"--user-dir {args.user_dir} is not a folder")
+        import_user_module(args)
     with _unwinding_when_terminated():
         _load(args.command).run(args)
 
@@ -110,17 +119,17 @@ def _unwinding_when_terminated() -> Iterator[None]:
     ours = [
         one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL
     ]
+
+    def terminate(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
     for one in ours:
-        signal.signal(one, _terminate)
+        signal.signal(one, terminate)
     try:
         yield
     finally:
         for one in ours:
             signal.signal(one, signal.SIG_DFL)
-
-
-def _terminate(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def _fail(argv: Sequence[str], message: str, status: int = 1) -> int:
@@ -132,13 +141,6 @@ def _fail(argv: Sequence[str], message: str, status: int = 1) -> int:
     return status
 
 
-def _reason(error: OSError) -> str:
-    """The error in one sentence. Python names no file where the standard output is full."""
-    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the standard output cannot be written: {error.strerror}"
-    return str(error)
-
-
 def _end_output() -> None:
     """Writes what was printed, or discards it where it cannot be written.
 
@@ -148,16 +150,6 @@ def _end_output() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _import_user_dir(args: argparse.Namespace) -> None:
-    """Registers the controls and models of --user-dir. Raises FileNotFoundError without one."""
-    fairseq_memattn.register()
-    from fairseq.utils import import_user_module
-
-    if not os.path.isdir(args.user_dir):
-        raise FileNotFoundError(f"--user-dir {args.user_dir} is not a folder")
-    import_user_module(args)
 
 
 def _load(name: str) -> ModuleType:

@@ -199,13 +199,9 @@ PARTS: dict[str, Callable[[Group], str | None]] = {
 def _split(pairs: Pairs, key: Callable[[Group], str | None]) -> dict[str, Pairs]:
     """The groups of each value of the key, in ascending order, without groups whose key is None."""
     found = {value for group, _ in pairs if (value := key(group)) is not None}
-    values = sorted(found, key=_rank)
+    # Numbers by their size, before all other values.
+    values = sorted(found, key=lambda x: (False, int(x), "") if x.isdecimal() else (True, 0, x))
     return {value: [pair for pair in pairs if key(pair[0]) == value] for value in values}
-
-
-def _rank(value: str) -> tuple[bool, int, str]:
-    """Numbers by their size, before all other values."""
-    return (False, int(value), "") if value.isdecimal() else (True, 0, value)
 
 
 def _blocks(pairs: Pairs) -> dict[str, Any]:

@@ -149,11 +149,7 @@ def _counts(
     indices: list[int], verdicts: Sequence[bool], baseline: Sequence[bool] | None
 ) -> dict[str, Any]:
     own = [verdicts[index] for index in indices]
-    counts = {
-        "correct": sum(own),
-        "total": len(own),
-        "accuracy": 100 * sum(own) / len(own),
-    }
+    counts = {"correct": sum(own), "total": len(own), "accuracy": 100 * sum(own) / len(own)}
     if baseline is not None:
         counts["p"] = p_value([baseline[index] for index in indices], own)
     return counts

@@ -18,6 +18,7 @@ GAP = 0.5  # between panels
 LETTER_WIDTH = 0.065  # of labels
 MIN_LABELLED_WIDTH = 0.12  # of a token; the labels of narrower tokens would overlap
 DPI = 110
+LONGEST = 40  # characters of the label of a sentence
 MIN_SCALE = 3  # times a uniform weight, the least end of a colour scale
 
 
@@ -220,7 +221,7 @@ def draw_selection(selection: Selection, output: Path, title: str) -> None:
 
     panels, tokens, sequences = selection.weights.shape
     grid = make_grid(panels, 1, tokens)
-    labels = [_shortened(sentence) for sentence in selection.sentences]
+    labels = [s if len(s) <= LONGEST else f"{s[: LONGEST - 1]}…" for s in selection.sentences]
     height = SENTENCE_HEIGHT * sequences + 0.6 + grid.label_height(selection.readers)
     size = max(9.0, 5.0 + grid.width), 1.2 + min(height * panels * len(grid.lines), MAX_HEIGHT)
     figure = Figure(dpi=DPI, figsize=size, layout="constrained")
@@ -236,7 +237,3 @@ def draw_selection(selection: Selection, output: Path, title: str) -> None:
         panel.set_yticks(range(sequences), labels, fontsize=8, parse_math=False)
     figure.colorbar(image, ax=axes, pad=0.01)
     figure.savefig(output)
-
-
-def _shortened(sentence: str, max_length: int = 40) -> str:
-    return sentence if len(sentence) <= max_length else f"{sentence[: max_length - 1]}\u2026"

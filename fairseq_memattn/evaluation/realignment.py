@@ -95,7 +95,9 @@ def _starts(chunk: str) -> list[int]:
         before, character = chunk[index - 1], chunk[index]
         if _opens(before):
             continue
-        alone = _unspaced(character) or _unspaced(before) or _wide_punctuation(before)
+        # Punctuation of Chinese or Japanese.
+        wide = not before.isalnum() and unicodedata.east_asian_width(before) in "WF"
+        alone = _unspaced(character) or _unspaced(before) or wide
         if _opens(character) or (character.isalnum() and alone):
             starts.append(index)
     return starts
@@ -108,11 +110,6 @@ def _unspaced(character: str) -> bool:
 
 def _opens(character: str) -> bool:
     return unicodedata.category(character) in ("Ps", "Pi")
-
-
-def _wide_punctuation(character: str) -> bool:
-    """Whether a character is punctuation of Chinese or Japanese."""
-    return not character.isalnum() and unicodedata.east_asian_width(character) in "WF"
 
 
 # Costs are integers: this many to a word that is inserted, deleted or substituted.

@@ -189,9 +189,7 @@ def _sacrebleu_seed(seed: int) -> Iterator[None]:
 
 
 def by_document(
-    measures: Sequence[Measure],
-    references: Sequence[Sequence[str]],
-    documents: Sequence[Document],
+    measures: Sequence[Measure], references: Sequence[Sequence[str]], documents: Sequence[Document]
 ) -> list[dict[str, Any]]:
     """The id and the number of sentences of each document, and its s-BLEU and chrF by system.
 

@@ -148,6 +148,10 @@ def draw_trainings(logs: Sequence[TrainingLog], output: Path) -> None:
     figure = Figure(dpi=DPI, figsize=size, layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
     shown: dict[str, Any] = {}
+    # fairseq computes perplexities from losses in base 2. Other losses may have no base, such as
+    # that of `attention_transfer`.
+    with_base = [any("ppl" in row for _, rows in _curves(log) for row in rows) for log in logs]
+    loss = "loss (base 2)" if all(with_base) else "loss"
     for axes, measure in zip(panels, names, strict=False):
         for number, log in enumerate(logs):
             for kind, found in _curves(log):
@@ -155,7 +159,7 @@ def draw_trainings(logs: Sequence[TrainingLog], output: Path) -> None:
                 if measure == "loss" or kind != IN_TRAINING:
                     style = STYLES.get(kind, FURTHER) | {"color": f"C{number}", "label": label}
                     shown.setdefault(label, _draw(axes, found, measure, **style))
-        axes.set_ylabel(_loss_label(logs) if measure == "loss" else measure)
+        axes.set_ylabel(loss if measure == "loss" else measure)
         axes.set_xlabel("updates")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
@@ -174,15 +178,6 @@ def _curves(log: TrainingLog) -> list[tuple[str, list[Row]]]:
     names = [VALIDATION, *list(log.valid)[1:]]
     validation = list(zip(names, log.valid.values(), strict=False))
     return [*validation, (IN_TRAINING, log.train)] if log.train else validation
-
-
-def _loss_label(logs: Sequence[TrainingLog]) -> str:
-    """Names the base if all logs have perplexities, which fairseq computes from losses in base 2.
-
-    Other losses may have no base, such as that of `attention_transfer`.
-    """
-    with_base = [any("ppl" in row for _, rows in _curves(log) for row in rows) for log in logs]
-    return "loss (base 2)" if all(with_base) else "loss"
 
 
 def _draw(axes: Any, rows: Sequence[Row], measure: str, **style: Any) -> Any:

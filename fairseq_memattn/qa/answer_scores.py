@@ -81,9 +81,7 @@ def score_joint(answer: Score, facts: Score) -> Score:
     A missing prediction has the score `ZERO`.
     """
     return _with_f1(
-        answer.exact * facts.exact,
-        answer.precision * facts.precision,
-        answer.recall * facts.recall,
+        answer.exact * facts.exact, answer.precision * facts.precision, answer.recall * facts.recall
     )
 
 

@@ -1,7 +1,6 @@
 """`memattn cxmi`: how much better a model predicts the references with their context."""
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,10 +57,15 @@ def run(args: argparse.Namespace) -> None:
             "warning: the model was not trained with --sample-context, so input without context is "
             "out of distribution, which raises the values"
         )
+    from fairseq_memattn.documents.context_gain import cxmi
+
     corpus = _Corpus(args, loaded)
     kinds = _kinds(loaded.source_context, loaded.target_context)
     scores = {contexts: corpus.score(*contexts) for contexts in [(0, 0), *kinds]}
-    rows = _rows(scores, kinds, corpus.in_context)
+    rows = []
+    for kind in kinds:
+        values = cxmi(scores[0, 0], scores[kind], corpus.in_context[kind])
+        rows.append({"source_context": kind[0], "target_context": kind[1], **values._asdict()})
     everything = (loaded.source_context, loaded.target_context)
     if args.json:
         settings = {"data": args.data, "path": args.path, "subset": args.subset}
@@ -71,7 +75,8 @@ def run(args: argparse.Namespace) -> None:
     if args.picture:
         corpus.draw(args.picture, args.document, scores[0, 0], scores[everything])
     header = ["source", "target", "nats a sentence", "nats a token", "sentences helped"]
-    print(table([header, *([_shown(value) for value in row.values()] for row in rows)]))
+    shown = [[str(x) if isinstance(x, int) else f"{x:.4f}" for x in row.values()] for row in rows]
+    print(table([header, *shown]))
 
 
 def _kinds(source: int, target: int) -> list[Contexts]:
@@ -79,24 +84,6 @@ def _kinds(source: int, target: int) -> list[Contexts]:
     kinds = [(n, 0) for n in range(1, source + 1)] + [(0, n) for n in range(1, target + 1)]
     both = [(min(n, source), min(n, target)) for n in range(1, max(source, target) + 1)]
     return list(dict.fromkeys(kinds + both))
-
-
-def _rows(
-    scores: "dict[Contexts, list[Tensor]]",
-    kinds: list[Contexts],
-    in_context: Mapping[Contexts, list[bool]],
-) -> list[dict[str, int | float]]:
-    from fairseq_memattn.documents.context_gain import cxmi
-
-    found = [(kind, cxmi(scores[0, 0], scores[kind], in_context[kind])) for kind in kinds]
-    return [
-        {"source_context": source, "target_context": target, **values._asdict()}
-        for (source, target), values in found
-    ]
-
-
-def _shown(value: int | float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.4f}"
 
 
 class _Corpus:

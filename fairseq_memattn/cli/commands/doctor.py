@@ -100,7 +100,11 @@ def run(args: argparse.Namespace) -> None:
         findings.append(one)
         print(f"{one.what:<22}  {one.status:<13}  {one.found}".rstrip(), flush=True)
     if any(one.what == "fairseq" and one.status == OK for one in findings):
-        print_patches()
+        from fairseq_memattn.host.patches import table
+
+        print("\nReplaced in fairseq, and what for:")
+        for name, reason, optional, what in table():
+            print(f"{reason:<11}  {name}{' (optional)' * optional}: {what}")
     remedies = dict.fromkeys(one.remedy for one in findings if one.remedy)
     print("".join(f"\n{remedy}" for remedy in remedies), end="\n" if remedies else "")
     if args.json:
@@ -108,14 +112,6 @@ def run(args: argparse.Namespace) -> None:
     wrong = [one.what for one in findings if one.status in (MISSING, BROKEN)]
     if wrong:
         raise ValueError(f"missing or not working: {', '.join(wrong)}")
-
-
-def print_patches() -> None:
-    from fairseq_memattn.host.patches import table
-
-    print("\nReplaced in fairseq, and what for:")
-    for name, reason, optional, what in table():
-        print(f"{reason:<11}  {name}{' (optional)' * optional}: {what}")
 
 
 def examine() -> Iterator[Finding]:

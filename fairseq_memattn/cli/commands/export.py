@@ -19,15 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
+from fairseq_memattn.cli.shared import models
 from fairseq_memattn.cli.shared.inputs import check_given, refuse_unused, require_file
-from fairseq_memattn.cli.shared.models import (
-    TRANSLATION_MODEL,
-    check_paths,
-    check_plain_inputs,
-    kind_of,
-    load_model,
-    open_checkpoint,
-)
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import LARGEST, MemAttnError, check_least
@@ -110,6 +103,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.export import comparison, folder
     from fairseq_memattn.export.converters import converted
     from fairseq_memattn.export.new_folder import check_new, new_folder
+    from fairseq_memattn.export.prepared import given
     from fairseq_memattn.export.self_contained import write_sources
     from fairseq_memattn.export.task_tokenizer import suffixes, tokenizer
     from fairseq_memattn.host.checkpoints import architecture
@@ -119,13 +113,13 @@ def run(args: argparse.Namespace) -> None:
         disable_progress_bar()
     check_new(args.output)
     scores = read_scores(args.score_file)
-    segmented = given_segmentation(args)
-    state, task = open_checkpoint(args.path, args.data)
-    if kind_of(str(architecture(state))) == TRANSLATION_MODEL:
-        check_plain_inputs(args.path, task)
+    segmented = given(args.tokenizer, args.moses) if args.tokenizer else None
+    state, task = models.open_checkpoint(args.path, args.data)
+    if models.kind_of(str(architecture(state))) == models.TRANSLATION_MODEL:
+        models.check_plain_inputs(args.path, task)
     if args.check:
         comparison.load(task, args.subset)  # one that the data lack is an error before the work
-    model = load_model(args.path, args.data, state, task).float().eval()
+    model = models.load_model(args.path, args.data, state, task).float().eval()
     merge_updates(model)
     if args.original:
         write_original(args, model, task, segmented)
@@ -217,7 +211,7 @@ def write_way_back(
 
 
 def check(args: argparse.Namespace) -> None:
-    check_paths(args.data, args.path, one_model=True)
+    models.check_paths(args.data, args.path, one_model=True)
     check_given(args, ["check"], 1, LARGEST)
     check_least(args, "limit", 0)
     if args.check is None:
@@ -240,12 +234,6 @@ def read_scores(paths: list[Path]) -> list[list[str]]:
     for path in paths:
         rows += score_rows(path, read_json(path))
     return rows
-
-
-def given_segmentation(args: argparse.Namespace) -> "Segmented | None":
-    from fairseq_memattn.export.prepared import given
-
-    return given(args.tokenizer, args.moses) if args.tokenizer else None
 
 
 def found_segmentation(args: argparse.Namespace, suffixes: dict[str, str]) -> "Segmented":

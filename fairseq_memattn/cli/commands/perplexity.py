@@ -20,15 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fairseq_memattn.cli.shared import models
 from fairseq_memattn.cli.shared.inputs import check_given, refuse_unused, require_file
-from fairseq_memattn.cli.shared.models import (
-    LANGUAGE_MODEL,
-    check_paths,
-    checkpoints,
-    folders,
-    load_model,
-    open_checkpoint,
-)
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.errors import LARGEST
@@ -48,11 +41,7 @@ BLOCK = 512
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = Options(parser, __doc__)
     add("data", "folder made by fairseq-preprocess, or a file of UTF-8 text")
-    add(
-        "--path",
-        "checkpoint, or folder of a model of transformers",
-        required=True,
-    )
+    add("--path", "checkpoint, or folder of a model of transformers", required=True)
     add("--subset", "default: %(default)s", default="test")
     add.number(
         "--tokens-per-sample",
@@ -122,7 +111,9 @@ def check(args: argparse.Namespace) -> None:
     if not args.stateful:
         given = argparse.Namespace(positions=args.positions != "continue", documents=args.documents)
         refuse_unused(given, ("positions", "documents"), "needs --stateful")
-    check_outputs({"--json": args.json}, [*folders(args.data), *checkpoints(args.path)])
+    check_outputs(
+        {"--json": args.json}, [*models.folders(args.data), *models.checkpoints(args.path)]
+    )
     if Path(args.path).is_dir():
         require_file("the text", Path(args.data))
         given = argparse.Namespace(
@@ -132,7 +123,7 @@ def check(args: argparse.Namespace) -> None:
         )
         refuse_unused(given, vars(given), "is for a checkpoint, but --path is a folder")
     else:
-        check_paths(args.data, args.path, one_model=True, one_folder=True)
+        models.check_paths(args.data, args.path, one_model=True, one_folder=True)
 
 
 def check_sizes(args: argparse.Namespace) -> None:
@@ -199,7 +190,7 @@ def of_fairseq(args: argparse.Namespace) -> list[Row]:
     import fairseq_memattn
 
     fairseq_memattn.register()
-    state, task = open_checkpoint(args.path, args.data, kind=LANGUAGE_MODEL)
+    state, task = models.open_checkpoint(args.path, args.data, kind=models.LANGUAGE_MODEL)
     if task.source_dictionary is None or not hasattr(task, "eval_lm_dataloader"):
         raise ValueError(f"--path {args.path}: not a language model")
     if args.tokens_per_sample is None:
@@ -207,7 +198,7 @@ def of_fairseq(args: argparse.Namespace) -> list[Row]:
         check_sizes(args)
     if args.max_tokens is None:
         args.max_tokens = max(MAX_TOKENS, args.tokens_per_sample)
-    model = load_model(args.path, args.data, state, task)
+    model = models.load_model(args.path, args.data, state, task)
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
     streams = read_streams(args, model, task) if args.stateful else []
     rows = [in_blocks(args, model, task, window) for window in args.context_window]

@@ -15,15 +15,9 @@ from fairseq_memattn.cli.shared.models import check_paths, folders, load_model, 
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs
 from fairseq_memattn.errors import flag
+from fairseq_memattn.evaluation import training_log
 from fairseq_memattn.evaluation.plots import check_format
 from fairseq_memattn.evaluation.tables import table
-from fairseq_memattn.evaluation.training_log import (
-    TrainingLog,
-    best,
-    draw_trainings,
-    measures,
-    read_training_log,
-)
 from fairseq_memattn.files import replacing, write_json
 from fairseq_memattn.host.installation import require_fairseq
 
@@ -262,9 +256,9 @@ def plot_trainings(args: argparse.Namespace) -> None:
     paths = named_logs(args.training)
     check_outputs({"--output": args.output, "--json": args.json}, list(paths.values()))
     check_format("--output", args.output)
-    logs = [read_training_log(name, path) for name, path in paths.items()]
+    logs = [training_log.read_training_log(name, path) for name, path in paths.items()]
     with replacing(args.output) as unfinished:
-        draw_trainings(logs, unfinished)
+        training_log.draw_trainings(logs, unfinished)
     if args.json:
         write_json(args.json, [log._asdict() for log in logs])
     print(table(summary(logs)))
@@ -292,15 +286,18 @@ def named_logs(given: Sequence[str]) -> dict[str, Path]:
     return paths
 
 
-def summary(logs: Sequence[TrainingLog]) -> list[list[str]]:
+def summary(logs: Sequence[training_log.TrainingLog]) -> list[list[str]]:
     """The last training loss, and the best of each measure of the first validation set."""
-    names = list(dict.fromkeys(name for log in logs for name in measures(log)))
+    names = list(dict.fromkeys(name for log in logs for name in training_log.measures(log)))
     rows = [["", "updates", "loss in training", "best loss", *(f"best {name}" for name in names)]]
     for log in logs:
         valid = next(iter(log.valid.values()), [])
         ends = [row["num_updates"] for row in [*log.train[-1:], *valid[-1:]]]
         loss = f"{log.train[-1]['loss']:g}" if log.train else ""
-        found = [best(valid, "loss", True), *(best(valid, n, "error" in n) for n in names)]
+        found = [
+            training_log.best(valid, "loss", True),
+            *(training_log.best(valid, n, "error" in n) for n in names),
+        ]
         cells = [f"{pair[0]:g} after {pair[1]}" if pair else "" for pair in found]
         rows.append([log.name, f"{max(ends):.0f}", loss, *cells])
     return rows

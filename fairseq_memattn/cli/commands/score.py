@@ -49,8 +49,6 @@ from fairseq_memattn.evaluation.tokenizers import tokenizer_warning
 from fairseq_memattn.files import printable, replacing, write_json, write_text
 
 if TYPE_CHECKING:
-    from sacrebleu.significance import Result
-
     from fairseq_memattn.evaluation.breakdown import Breakdown
     from fairseq_memattn.evaluation.document_lines import ScoredTexts
     from fairseq_memattn.evaluation.scores import Measure
@@ -423,6 +421,14 @@ def score(
     measured = scores.measure_all(measures, draws, args.seed, test) | segments
     if len(systems) > 1 or draws or len(measured) > len(measures):
         shown.append(results_text(measured, draws, args.seed, test))
+    # sacreBLEU's numbers are numpy's in part, which JSON does not take.
+    numbers = {
+        name: {
+            system: {key: None if x is None else float(x) for key, x in vars(result).items()}
+            for system, result in one.results.items()
+        }
+        for name, one in measured.items()
+    }
     report: dict[str, Any] = {
         "reference": str(args.reference),
         "more_references": [str(path) for path in args.more_references],
@@ -430,7 +436,7 @@ def score(
         "documents": None if documents is None else len(documents),
         "baseline": next(iter(systems)),
         "measures": {
-            name: {"signature": one.signature, "systems": _jsonable(one.results)}
+            name: {"signature": one.signature, "systems": numbers[name]}
             for name, one in measured.items()
         },
         **words,
@@ -486,11 +492,3 @@ def bootstrap_resamples(args: argparse.Namespace, systems: int) -> int:
     if args.resamples is not None:
         return int(args.resamples)
     return RESAMPLES if systems > 1 else 0
-
-
-def _jsonable(results: "Mapping[str, Result]") -> dict[str, dict[str, float | None]]:
-    """sacreBLEU's numbers are numpy's in part, which JSON does not take."""
-    return {
-        system: {key: None if value is None else float(value) for key, value in vars(one).items()}
-        for system, one in results.items()
-    }

@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_memattn.cli.commands.answers import official_answers
-from fairseq_memattn.cli.shared.models import (
-    check_paths,
-    checkpoints,
-    folders,
-    load_model,
-    open_checkpoint,
-)
+from fairseq_memattn.cli.shared import models
 from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import check_outputs, say
 from fairseq_memattn.errors import LARGEST, check_least
@@ -73,8 +67,8 @@ def check(args: argparse.Namespace) -> None:
     for name in ("n_best", "max_answer", "max_tokens"):
         check_least(args, name, 1, LARGEST)
     outputs = {f"--{name}": getattr(args, name) for name in ("predictions", "nbest", "json")}
-    check_outputs(outputs, [*folders(args.data), *checkpoints(args.path)])
-    check_paths(args.data, args.path, one_model=True, one_folder=True)
+    check_outputs(outputs, [*models.folders(args.data), *models.checkpoints(args.path)])
+    models.check_paths(args.data, args.path, one_model=True, one_folder=True)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -84,9 +78,11 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_memattn.data.questions.span_finder import SpanFinder
 
     # Without eval_answers the task also loads splits whose answers are not public.
-    state, task = open_checkpoint(args.path, args.data, only="span_answering", eval_answers=False)
+    state, task = models.open_checkpoint(
+        args.path, args.data, only="span_answering", eval_answers=False
+    )
     texts = load_texts(task, Path(args.data), args.subset)
-    model = load_model(args.path, args.data, state, task)
+    model = models.load_model(args.path, args.data, state, task)
     model.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu").eval()
     options = {"longest": args.max_answer, "most": args.n_best}
     found = SpanFinder(texts.dataset, texts.places, **options).find(model, args.max_tokens)

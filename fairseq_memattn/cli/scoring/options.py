@@ -104,7 +104,12 @@ def check(args: argparse.Namespace) -> None:
         refuse_unused(args, NEED_DOCUMENTS, "needs --docids")
     if args.segale:
         refuse_unused(args, ALIGNED_LINES, "does not go with --segale")
-    refuse_more_references(args)
+    single = [flag(name) for name in ONE_REFERENCE if getattr(args, name)]
+    single += ["--lengths reference"] * (args.lengths == "reference")
+    if single and args.more_references:
+        raise ValueError(
+            f"{single[0]} takes one --reference, but {1 + len(args.more_references)} are given"
+        )
     of_source = {"--consistency": args.consistency, "--lengths source": args.lengths == "source"}
     for option, given in of_source.items():
         if given and not args.source:
@@ -123,16 +128,6 @@ def check(args: argparse.Namespace) -> None:
         build_bleu(args.source_tokenize, option="--source-tokenize")
     if args.plot:
         check_format("--plot", args.plot)
-
-
-def refuse_more_references(args: argparse.Namespace) -> None:
-    given = [flag(name) for name in ONE_REFERENCE if getattr(args, name)]
-    if args.lengths == "reference":
-        given.append("--lengths reference")
-    if given and args.more_references:
-        raise ValueError(
-            f"{given[0]} takes one --reference, but {1 + len(args.more_references)} are given"
-        )
 
 
 def inputs(args: argparse.Namespace) -> dict[str, list[Path]]:

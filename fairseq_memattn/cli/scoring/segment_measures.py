@@ -35,12 +35,18 @@ def segment_measures(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, 
     measured = {}
     if args.comet_context:
         # First, because it is refused for models that cannot use context.
-        measured["doc-COMET"] = _document_comet(args, texts)
+        comet, size = load_context_comet(args.comet), args.comet_context
+        inputs = {
+            name: texts_with_context(comet, columns, texts.documents, size)
+            for name, columns in _columns(texts).items()
+        }
+        found = _comet_measured(comet, inputs, "doc-COMET", f"context:{size}|")
+        measured["doc-COMET"] = found
     if args.comet:
         measured = _comet(args, texts) | measured
     if args.metricx:
-        found = {name: metricx(args)(columns) for name, columns in _columns(texts).items()}
-        results = {name: Result(fmean(scores)) for name, scores in found.items()}
+        score = metricx(args)
+        results = {name: Result(fmean(score(x))) for name, x in _columns(texts).items()}
         measured["MetricX"] = Measured(f"model:{args.metricx}", results)
     if args.slide_window:
         measured |= _slide(args, texts)
@@ -78,15 +84,6 @@ def _segale(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]
         known = f"null:{worst:g}|mean:documents|aligner:word-edits|{signature()}"
         measured[f"SEGALE-{name}"] = Measured(known, results)
     return measured
-
-
-def _document_comet(args: argparse.Namespace, texts: ScoredTexts) -> Measured:
-    comet = load_context_comet(args.comet)
-    inputs = {
-        name: texts_with_context(comet, columns, texts.documents, args.comet_context)
-        for name, columns in _columns(texts).items()
-    }
-    return _comet_measured(comet, inputs, "doc-COMET", f"context:{args.comet_context}|")
 
 
 def _comet(args: argparse.Namespace, texts: ScoredTexts) -> dict[str, Measured]:

@@ -13,12 +13,7 @@ from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import LARGEST, MemAttnError
 from fairseq_memattn.evaluation.directions import check_direction
 from fairseq_memattn.evaluation.generative import Example
-from fairseq_memattn.evaluation.generative_sets import direction_of
-from fairseq_memattn.evaluation.generative_sets.ctxpro import (
-    Source,
-    sources_of_documents,
-    sources_of_file,
-)
+from fairseq_memattn.evaluation.generative_sets import ctxpro, direction_of
 from fairseq_memattn.evaluation.text_columns import file_of
 
 if TYPE_CHECKING:
@@ -150,14 +145,14 @@ def with_sources(
     files = iter(args.sources or ())
     examples: list[Example] = []
     for path, read in sets:
-        sources: list[Source]
+        sources: list[ctxpro.Source]
         if path.is_dir():
             sources = [example.source for example in read]
         elif args.documents is None:
-            sources = sources_of_file(path, next(files))
+            sources = ctxpro.sources_of_file(path, next(files))
         else:
             most = args.document_sentences or SENTENCES
-            sources = sources_of_documents(path, args.documents, args.source_lang, most)
+            sources = ctxpro.sources_of_documents(path, args.documents, args.source_lang, most)
         pairs = zip(read, sources, strict=True)
         examples += [replace(example, source=source) for example, source in pairs]
     return examples

@@ -5,7 +5,7 @@ fairseq.
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fairseq_memattn.cli.shared import generated_text, models
@@ -51,9 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     paths = _systems(args.translations or ())
     _check(args, paths)
-    sets = _read_sets(args.sets, args.lang)
+    sets: list[tuple[Path, list[Example]]] = []
+    for path in args.sets:
+        read = read_generative(path, args.lang)
+        if read[0].set in {examples[0].set for _, examples in sets}:
+            raise ValueError(f"--sets: two sets have the name {read[0].set}")
+        sets.append((path, read))
     examples = [example for _, read in sets for example in read]
-    split = _splitter(args)
+    # Without --lang, the sets have no text to split.
+    split = sentence_splitter(args.lang) if args.lang else lambda text: [text]
     texts = {name: _read_text(path, examples) for name, path in paths.items()}
     if args.generate:
         examples = generated_text.with_sources(args, sets)
@@ -108,11 +114,6 @@ def _model_name(args: argparse.Namespace) -> str:
     return str(args.path or args.data)
 
 
-def _splitter(args: argparse.Namespace) -> Callable[[str], list[str]]:
-    """The sentences of a text by --lang. Without it, the sets have no text to split."""
-    return sentence_splitter(args.lang) if args.lang else lambda text: [text]
-
-
 def _systems(given: Sequence[str]) -> Mapping[str, Path]:
     """The file of each system by its name, the baseline first."""
     paths: dict[str, Path] = {}
@@ -124,16 +125,6 @@ def _systems(given: Sequence[str]) -> Mapping[str, Path]:
         require_file("--translations", path, file_of(path))
         paths[name] = path
     return paths
-
-
-def _read_sets(paths: Sequence[Path], language: str | None) -> list[tuple[Path, list[Example]]]:
-    sets: list[tuple[Path, list[Example]]] = []
-    for path in paths:
-        read = read_generative(path, language)
-        if read[0].set in {examples[0].set for _, examples in sets}:
-            raise ValueError(f"--sets: two sets have the name {read[0].set}")
-        sets.append((path, read))
-    return sets
 
 
 def _read_text(path: Path, examples: Sequence[Example]) -> list[str]:

@@ -112,8 +112,11 @@ def open_checkpoint(
     arch = str(architecture(state))
     if kind and kind_of(arch) != kind:
         raise ValueError(f"--path {path}: {arch} is {kind_of(arch)}, but this needs {kind}")
-    if compresses:
-        check_compresses(path, state)
+    if compresses and not _model_options(state).get("gmat_compress_after"):
+        raise ValueError(
+            f"--path {path} (architecture {arch}) has no compressing encoder; it must be a GMAT "
+            "that was trained with --gmat-compress-after"
+        )
     settings = state["cfg"]["task"]
     if only and settings["_name"] != only:
         raise ValueError(
@@ -163,14 +166,6 @@ def check_configuration(path: str, state: dict[str, Any]) -> None:
 def _model_options(state: dict[str, Any]) -> Mapping[str, Any]:
     options = state["cfg"]["model"]
     return vars(options) if isinstance(options, argparse.Namespace) else options
-
-
-def check_compresses(path: str, state: dict[str, Any]) -> None:
-    if not _model_options(state).get("gmat_compress_after"):
-        raise ValueError(
-            f"--path {path} (architecture {architecture(state)}) has no compressing encoder; it "
-            "must be a GMAT that was trained with --gmat-compress-after"
-        )
 
 
 def check_plain_inputs(path: str, task: Any) -> None:

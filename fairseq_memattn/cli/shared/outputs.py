@@ -65,15 +65,13 @@ def check_outside(
     for option, paths in folders.items():
         for folder in filter(None, paths):
             for output, path in outputs.items():
-                if path and folder.is_dir() and _is_inside(path, folder):
+                if not path or not folder.is_dir():
+                    continue
+                if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
                     raise ValueError(
                         f"{output} {path} must not be inside {option} {folder}, whose files are "
                         "read"
                     )
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _files_in(path: Path) -> list[Path]:

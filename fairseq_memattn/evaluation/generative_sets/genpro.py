@@ -7,11 +7,7 @@ with the script https://github.com/mjpost/ContraPro
 from pathlib import Path
 
 from fairseq_memattn.evaluation.contrastive import Group
-from fairseq_memattn.evaluation.contrastive_sets.contrapro import (
-    MAX_DISTANCE,
-    is_contrapro,
-    read_contrapro,
-)
+from fairseq_memattn.evaluation.contrastive_sets import contrapro
 from fairseq_memattn.evaluation.generative import Example
 
 
@@ -24,12 +20,12 @@ def read_genpro(folder: Path, language: str | None = None) -> list[Example]:
     Raises ValueError as `read_contrapro`, for another folder, and for a group whose pronoun is not
     known.
     """
-    if not is_contrapro(folder):
+    if not contrapro.is_contrapro(folder):
         raise ValueError(
             f"{folder} must be a folder with NAME.text.LANG or NAME.current.LANG, the layout of "
             "ContraPro, or a JSON file of ctxpro"
         )
-    groups = read_contrapro(folder, language=language)
+    groups = contrapro.read_contrapro(folder, language=language)
     return [_example(folder, number, group) for number, group in enumerate(groups, start=1)]
 
 
@@ -40,8 +36,8 @@ def _example(folder: Path, number: int, group: Group) -> Example:
             "the set"
         )
     distance: int | str | None = group.distance
-    if group.distance is not None and group.distance > MAX_DISTANCE:
-        distance = f">{MAX_DISTANCE}"
+    if group.distance is not None and group.distance > contrapro.MAX_DISTANCE:
+        distance = f">{contrapro.MAX_DISTANCE}"
     return Example(
         group.pronoun,
         group.phenomenon,
