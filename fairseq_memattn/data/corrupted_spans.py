@@ -153,15 +153,11 @@ def text_blocks(corpus: Any, mode: str, length: int, *, pad: int, eos: int) -> T
     lines = Lines(corpus, eos, keep_empty=mode in ("complete_doc", "eos"))
     if not lines.sizes.sum():
         raise MemAttnError("the text is empty")
-    if mode == "complete_doc" and not _has_document(lines.sizes):
-        raise MemAttnError(NO_BLOCK)
+    if mode == "complete_doc":
+        documents = np.cumsum(lines.sizes == 0)  # each line's, which an empty one ends
+        if np.bincount(documents, weights=lines.sizes).max() < MIN_LENGTH:
+            raise MemAttnError(NO_BLOCK)
     return TokenBlockDataset(lines, lines.sizes, length, pad, eos, mode, document_sep_len=0)
-
-
-def _has_document(sizes: np.ndarray) -> bool:
-    """Whether a document, which an empty line ends, has the tokens of a block."""
-    documents = np.cumsum(sizes == 0)
-    return bool((np.bincount(documents, weights=sizes) >= MIN_LENGTH).any())
 
 
 @dataclass(frozen=True)
@@ -230,11 +226,7 @@ class SpanCorruptionDataset(FairseqDataset):
         random = np.random.default_rng((options.seed, epoch, index))
         mask = options.noise.mask(len(tokens), random)
         source, target = corrupt(tokens, mask, options.sentinels, options.eos)
-        return {
-            "id": index,
-            "source": torch.from_numpy(source),
-            "target": torch.from_numpy(target),
-        }
+        return {"id": index, "source": torch.from_numpy(source), "target": torch.from_numpy(target)}
 
     def collater(
         self, samples: Sequence[dict[str, Any]], *, chunked: bool = True

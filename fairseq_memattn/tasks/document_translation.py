@@ -18,11 +18,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_memattn.data.documents.batches import (
-    ShardIterator,
-    check_sizes,
-    document_batches,
-)
+from fairseq_memattn.data.documents.batches import ShardIterator, check_sizes, document_batches
 from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset, SentenceDataset
 from fairseq_memattn.data.documents.mixture import numbers_of, weights_of
@@ -39,21 +35,13 @@ from fairseq_memattn.tasks.inference.context_generator import (
     MemoryEnsemble,
     check_generation,
 )
-from fairseq_memattn.tasks.inference.session import (
-    LINES,
-    DocumentSession,
-    SessionOptions,
-)
+from fairseq_memattn.tasks.inference.session import LINES, DocumentSession, SessionOptions
 
 logger = logging.getLogger(__name__)
 
 LOSSES = ChoiceEnum(["window", "current", "last"])
 # Flags of fairseq's translation task without an effect, and the values that ask for none.
-UNUSED = {
-    "load_alignments": False,
-    "truncate_source": False,
-    "num_batch_buckets": 0,
-}
+UNUSED = {"load_alignments": False, "truncate_source": False, "num_batch_buckets": 0}
 
 
 @dataclass
@@ -462,19 +450,15 @@ class DocumentTranslationTask(TranslationTask):
         if not sample:  # fairseq-validate, in a process that has fewer batches than others
             return 0, 0, {}
         loss, size, output = super(TranslationTask, self).valid_step(sample, model, criterion)
-        if self.cfg.eval_bleu and self._is_stand_in(sample):
-            output |= dict.fromkeys(validation.STATISTICS, 0)
-        elif self.cfg.eval_bleu:
-            output |= self._statistics(sample, model)
+        if self.cfg.eval_bleu:
+            session = self.sessions.get(sample["split"])
+            # In the place of a batch that another process validates, fairseq repeats an earlier one
+            # and ignores its results.
+            if session is None or session.is_past(int(sample["id"][0])):
+                output |= dict.fromkeys(validation.STATISTICS, 0)
+            else:
+                output |= self._statistics(sample, model)
         return loss, size, output | {"nsentences": sample["nsentences"]}
-
-    def _is_stand_in(self, sample: dict[str, Any]) -> bool:
-        """Whether a batch only stands in for one that another process validates.
-
-        fairseq repeats an earlier batch then and ignores its results.
-        """
-        session = self.sessions.get(sample["split"])
-        return session is None or session.is_past(int(sample["id"][0]))
 
     def _statistics(self, sample: dict[str, Any], model: nn.Module) -> dict[str, float]:
         """Statistics of the translations of a batch, against the references without context."""

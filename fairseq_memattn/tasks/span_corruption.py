@@ -15,15 +15,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
-from fairseq_memattn.data.corrupted_spans import (
-    MOST_SENTINELS,
-    Noise,
-    SpanCorruptionDataset,
-    SpanOptions,
-    add_sentinels,
-    natural,
-    text_blocks,
-)
+from fairseq_memattn.data import corrupted_spans
 from fairseq_memattn.errors import MemAttnError, check_fields, option
 from fairseq_memattn.tasks.base import ChunkedTask, warn_of_others
 
@@ -56,7 +48,7 @@ class SpanCorruptionConfig(FairseqDataclass):
         "number of symbols <extra_id_0>, <extra_id_1>, ..., added to the end of a dictionary "
         "without them; a block needs one for each span",
         least=1,
-        most=MOST_SENTINELS,
+        most=corrupted_spans.MOST_SENTINELS,
     )
     sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = option(
         "none",
@@ -87,10 +79,10 @@ class SpanCorruptionTask(ChunkedTask):
     def __init__(self, cfg: SpanCorruptionConfig, dictionary: Any) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
-        self.noise = Noise(cfg.noise_density, cfg.mean_span_length)
-        self.options = SpanOptions(
+        self.noise = corrupted_spans.Noise(cfg.noise_density, cfg.mean_span_length)
+        self.options = corrupted_spans.SpanOptions(
             noise=self.noise,
-            sentinels=add_sentinels(dictionary, cfg.sentinels),
+            sentinels=corrupted_spans.add_sentinels(dictionary, cfg.sentinels),
             pad=dictionary.pad(),
             eos=dictionary.eos(),
             chunk_length=cfg.source_length // cfg.chunks,
@@ -119,8 +111,10 @@ class SpanCorruptionTask(ChunkedTask):
             raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
         symbols = {"pad": self.dictionary.pad(), "eos": self.dictionary.eos()}
         try:
-            blocks = text_blocks(corpus, self.cfg.sample_break_mode, self.block_length, **symbols)
-            dataset = SpanCorruptionDataset(blocks, self.options, training=combine)
+            blocks = corrupted_spans.text_blocks(
+                corpus, self.cfg.sample_break_mode, self.block_length, **symbols
+            )
+            dataset = corrupted_spans.SpanCorruptionDataset(blocks, self.options, training=combine)
         except MemAttnError as error:
             raise MemAttnError(f"{prefix}: {error}") from None
         logger.info(
@@ -130,7 +124,10 @@ class SpanCorruptionTask(ChunkedTask):
         self.datasets[split] = dataset
 
     def get_batch_iterator(
-        self, dataset: SpanCorruptionDataset, max_tokens: int | None = None, **others: Any
+        self,
+        dataset: corrupted_spans.SpanCorruptionDataset,
+        max_tokens: int | None = None,
+        **others: Any,
     ) -> iterators.EpochBatchIterator:
         """Raises MemAttnError for an example that is longer than --max-tokens."""
         longest = int(dataset.num_tokens_vec(np.arange(len(dataset))).max())
@@ -143,7 +140,7 @@ class SpanCorruptionTask(ChunkedTask):
 
     def reduce_metrics(self, logging_outputs: Sequence[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)
-        metrics.log_derived("loss_nats", natural)
+        metrics.log_derived("loss_nats", corrupted_spans.natural)
 
 
 def _check(cfg: SpanCorruptionConfig) -> None:
@@ -155,7 +152,7 @@ def _check(cfg: SpanCorruptionConfig) -> None:
             f"--source-length must be a multiple of --chunks {cfg.chunks}, but is "
             f"{cfg.source_length}"
         )
-    noise = Noise(cfg.noise_density, cfg.mean_span_length)
+    noise = corrupted_spans.Noise(cfg.noise_density, cfg.mean_span_length)
     _, spans = noise.counts(noise.block_length(cfg.source_length))
     if spans > cfg.sentinels:
         raise MemAttnError(

@@ -11,11 +11,7 @@ from torch import Tensor
 from fairseq_memattn.data.documents.collation import WindowCollater, WindowOptions
 from fairseq_memattn.data.documents.mixture import Mixture
 from fairseq_memattn.documents.ids import Documents, Indices
-from fairseq_memattn.documents.windows import (
-    context_counts,
-    target_context_counts,
-    window_sizes,
-)
+from fairseq_memattn.documents.windows import context_counts, target_context_counts, window_sizes
 
 
 class DocumentDataset(FairseqDataset):

@@ -85,12 +85,7 @@ class SpanFinder:
     """
 
     def __init__(
-        self,
-        dataset: SpanDataset,
-        places: NDArray[Any],
-        *,
-        longest: int,
-        most: int,
+        self, dataset: SpanDataset, places: NDArray[Any], *, longest: int, most: int
     ) -> None:
         self.dataset, self.places = dataset, places
         self.longest, self.most = longest, most
@@ -190,9 +185,9 @@ class AnswerGatherer:
         numbers = self.texts.dataset.windows.context[sample["id"].cpu().numpy()].tolist()
         self.seen.update(numbers)
         complete = [number for number in set(numbers) if self.seen[number] == self.windows[number]]
-        return {number: self._answer(number) for number in complete}
-
-    def _answer(self, number: int) -> str:
-        del self.seen[number]
-        candidates = self.found.pop(number).candidates
-        return best_text(self.texts.answers(number, candidates, most=1))
+        answers = {}
+        for number in complete:
+            del self.seen[number]
+            candidates = self.found.pop(number).candidates
+            answers[number] = best_text(self.texts.answers(number, candidates, most=1))
+        return answers

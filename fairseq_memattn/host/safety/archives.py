@@ -8,32 +8,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairseq_memattn.archive_limits import (
-    Budget,
-    RefusedArchive,
-    TarInfo,
-    refuse_special,
-    safe_path,
-)
+from fairseq_memattn import archive_limits
 from fairseq_memattn.errors import MemAttnError
 
 
 class _CheckedArchive(tarfile.TarFile):
     """A tar archive whose members are checked before any of them is extracted."""
 
-    tarinfo = TarInfo
+    tarinfo = archive_limits.TarInfo
 
     def getmembers(self) -> list[tarfile.TarInfo]:
         path = os.fsdecode(self.name or "")
-        budget = Budget(os.path.getsize(path))
+        budget = archive_limits.Budget(os.path.getsize(path))
         try:
             for member in self:
-                safe_path(member.name)
+                archive_limits.safe_path(member.name)
                 if not (member.isfile() or member.isdir()):
-                    raise refuse_special(member.name)
+                    raise archive_limits.refuse_special(member.name)
                 budget.take(member.name, member.size)
-        except RefusedArchive as error:
-            raise RefusedArchive(f"{path}: {error}") from None
+        except archive_limits.RefusedArchive as error:
+            raise archive_limits.RefusedArchive(f"{path}: {error}") from None
         return super().getmembers()
 
     def extractall(self, path: Any = ".", *args: Any, **options: Any) -> None:

@@ -305,21 +305,19 @@ class ContextGenerator(SentenceGenerator):
     def _after(self, hypothesis: dict[str, Any], prefix: int) -> dict[str, Any]:
         """The part of a hypothesis after its prefix."""
         scores = hypothesis["positional_scores"][prefix:]
+        if isinstance(self.generator, SequenceScorer):
+            score = scores.mean()
+        else:  # as in fairseq's search
+            score = scores.sum()
+            if self.generator.normalize_scores:
+                score = score / len(scores) ** self.generator.len_penalty
         return {
             **hypothesis,
             "tokens": hypothesis["tokens"][prefix:],
             "positional_scores": scores,
-            "score": self._score_of(scores),
+            "score": score,
             "attention": torch.empty(0),
         }
-
-    def _score_of(self, scores: Tensor) -> Tensor:
-        """The score of a hypothesis in fairseq's search. scores: (T,) log-probabilities."""
-        if isinstance(self.generator, SequenceScorer):
-            return scores.mean()
-        if not self.generator.normalize_scores:
-            return scores.sum()
-        return scores.sum() / len(scores) ** self.generator.len_penalty
 
 
 def empty_hypothesis(eos: int) -> dict[str, Any]:
@@ -487,11 +485,7 @@ class MemoryGenerator(SentenceGenerator):
         after = []
         for model, memory in zip(self.models, memories, strict=True):
             _, extra = model(
-                **inputs,
-                prev_output_tokens=shifted,
-                sentences=1,
-                memory=memory,
-                features_only=True,
+                **inputs, prev_output_tokens=shifted, sentences=1, memory=memory, features_only=True
             )
             after.append(extra["memory"].rows())
         documents = [self.dataset.documents.of(sentence) for sentence in sentences]

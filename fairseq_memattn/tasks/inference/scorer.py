@@ -9,13 +9,8 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
+from fairseq_memattn.data.documents import collation
 from fairseq_memattn.data.documents.batches import similar_batches
-from fairseq_memattn.data.documents.collation import (
-    WindowCollater,
-    WindowOptions,
-    for_models,
-    own_inputs,
-)
 from fairseq_memattn.data.documents.segments import Segment, segment_rows
 
 
@@ -40,14 +35,14 @@ class Scorer:
     def __init__(
         self,
         models: Sequence[FairseqEncoderDecoderModel],
-        options: WindowOptions,
+        options: collation.WindowOptions,
         *,
         max_tokens: int = 4096,
         device: str | torch.device = "cpu",
     ) -> None:
         self.models, self.options, self.device = models, options, torch.device(device)
         self.max_tokens = max_tokens
-        self.collate = WindowCollater(for_models(options, models))
+        self.collate = collation.WindowCollater(collation.for_models(options, models))
         self.dropped = 0
         self.in_context: list[bool] = []
         for model in models:
@@ -120,7 +115,7 @@ class Scorer:
             inputs, target = utils.move_to_cuda((inputs, target), self.device)
         log_probs = []
         for model in self.models:
-            output = model(**own_inputs(model, inputs))
+            output = model(**collation.own_inputs(model, inputs))
             scores = model.get_normalized_probs(output, log_probs=True).float()
             log_probs.append(scores.gather(2, target.unsqueeze(2)).squeeze(2))
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))

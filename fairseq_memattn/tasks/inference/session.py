@@ -13,23 +13,10 @@ from torch import Tensor, nn
 
 from fairseq_memattn.data.documents.collation import WindowOptions
 from fairseq_memattn.data.documents.dataset import DocumentDataset
-from fairseq_memattn.documents.decoder import (
-    Conversation,
-    DocumentDecoder,
-    DocumentProgress,
-    Hypotheses,
-    Translate,
-    documents_of_lines,
-)
+from fairseq_memattn.documents import decoder
 from fairseq_memattn.documents.ids import Documents
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.tasks.inference.context_generator import (
-    ContextEnsemble,
-    ContextGenerator,
-    Memories,
-    MemoryEnsemble,
-    MemoryGenerator,
-)
+from fairseq_memattn.tasks.inference import context_generator
 
 LINES = ""  # the split's name of lines from fairseq-interactive and `translate`, which have none
 
@@ -70,13 +57,13 @@ class DocumentSession:
         dataset: DocumentDataset,
         order: range,
         options: SessionOptions,
-        conversation: Conversation | None = None,
+        conversation: decoder.Conversation | None = None,
         constraints: Tensor | None = None,
     ) -> None:
         self.dataset, self.order, self.options = dataset, order, options
         self.constraints = constraints
         self.is_open = conversation is not None
-        self.conversation = conversation or Conversation(keep=0)
+        self.conversation = conversation or decoder.Conversation(keep=0)
         self.known = dict(enumerate(self.conversation.translations))
         self.first = len(self.known)
         if order and not self.known:
@@ -99,13 +86,13 @@ class DocumentSession:
         constraints: (N, C), words that the translation of each line must have
         """
         keep = max(windows.source_context, windows.target_context)
-        conversation = earlier.conversation if earlier else Conversation(keep)
+        conversation = earlier.conversation if earlier else decoder.Conversation(keep)
         if constraints is not None:
             none = constraints.new_zeros(len(conversation.sources), constraints.shape[1])
             constraints = torch.cat([none, constraints])
         lines = [*conversation.sources, *lines]
         sizes = np.array([len(line) for line in lines], dtype=np.int64)
-        documents = documents_of_lines(lines)
+        documents = decoder.documents_of_lines(lines)
         dataset = DocumentDataset(lines, None, (sizes, None), documents, windows)
         return cls(dataset, range(len(dataset.documents)), options, conversation, constraints)
 
@@ -113,10 +100,10 @@ class DocumentSession:
         self.position = self.first
         self.texts: dict[int, list[tuple[str, str]]] = {}
         begun = self.conversation.memory
-        self.memories: Memories = {} if begun is None else {0: begun}
+        self.memories: context_generator.Memories = {} if begun is None else {0: begun}
         sizes = [len(self.dataset.documents.sentences_of(number)) for number in self.order]
-        progress = DocumentProgress(sum(sizes) - len(self.known), len(sizes))
-        self.decoder = DocumentDecoder(
+        progress = decoder.DocumentProgress(sum(sizes) - len(self.known), len(sizes))
+        self.decoder = decoder.DocumentDecoder(
             self.dataset.documents,
             self.order,
             context=self.dataset.options.target_context,
@@ -135,7 +122,7 @@ class DocumentSession:
         models: Sequence[nn.Module],
         sentences: Sequence[int],
         device: torch.device,
-    ) -> list[Hypotheses]:
+    ) -> list[decoder.Hypotheses]:
         """The hypotheses of the next sentences of the data set, best first.
 
         A batch that begins with the first sentence restarts the session.
@@ -164,7 +151,7 @@ class DocumentSession:
 
     def _translator(
         self, generator: Any, models: Sequence[nn.Module], device: torch.device
-    ) -> Translate:
+    ) -> decoder.Translate:
         """Raises MemAttnError where references are to be used, but the data set has none."""
         options, dataset = self.options, self.dataset
         references = isinstance(generator, SequenceScorer) or options.gold_context
@@ -176,14 +163,14 @@ class DocumentSession:
         limits = (options.max_tokens, options.max_sentences, device)
         given: dict[str, Any] = {"references": references, "constraints": self.constraints}
         if not options.stream:
-            return ContextGenerator(generator, models, dataset, *limits, **given)
-        translate = MemoryGenerator(
+            return context_generator.ContextGenerator(generator, models, dataset, *limits, **given)
+        translate = context_generator.MemoryGenerator(
             *(generator, models, dataset, *limits), memories=self.memories, **given
         )
 
         def translate_and_close(
             sentences: Sequence[int], contexts: Sequence[Sequence[Tensor]]
-        ) -> list[Hypotheses]:
+        ) -> list[decoder.Hypotheses]:
             hypotheses = translate(sentences, contexts)
             documents = dataset.documents
             for sentence in sentences:  # drop memories of documents that end and do not continue
@@ -197,7 +184,7 @@ class DocumentSession:
 
     def translate_lines(
         self, generator: Any, models: Sequence[nn.Module], count: int, device: torch.device
-    ) -> list[Hypotheses]:
+    ) -> list[decoder.Hypotheses]:
         """The hypotheses of the next `count` lines, which become part of the conversation."""
         sentences = range(self.position, self.position + count)
         hypotheses = self.translate(generator, models, sentences, device)
@@ -248,9 +235,9 @@ class ContextTranslator:
         self.cropped = 0
         for model in models:
             model.to(self.device).eval()
-        ensemble = ContextEnsemble(models, separator, dictionary)
+        ensemble = context_generator.ContextEnsemble(models, separator, dictionary)
         if stream:
-            ensemble = MemoryEnsemble(models)
+            ensemble = context_generator.MemoryEnsemble(models)
         self.generator = SequenceGenerator(ensemble, dictionary, **search)
 
     def translate(self, documents: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
