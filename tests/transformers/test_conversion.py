@@ -231,15 +231,7 @@ def test_the_command_trains_and_goes_on(folder, tmp_path, monkeypatch, capsys):
 def test_perplexity(folder, tmp_path):
     """Of blocks and of a stream, against the losses of whole sequences."""
     assert main(command(folder, tmp_path / "new", "--slots", "6", "--layers", "1")) == 0
-    ways = [
-        "--context-window",
-        "0",
-        "7",
-        "--stateful",
-        "--tokens-per-sample",
-        "30",
-        "--by-position",
-    ]
+    ways = "--context-window 0 7 --stateful --tokens-per-sample 30 --by-position".split()
     path, text = str(tmp_path / "new"), str(folder / "text")
     argv = ["perplexity", text, "--path", path, "--cpu", *ways, "--json", str(tmp_path / "json")]
     assert main(argv) == 0

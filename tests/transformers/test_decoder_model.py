@@ -28,10 +28,7 @@ TEACHERS = {
         LlamaConfig(**SIZES, tie_word_embeddings=True, rope_parameters=ROPE, head_dim=12),
         {"rotary_base": 5e3, "head_dim": 12},
     ),
-    "qwen2": (
-        Qwen2Config(**SIZES),
-        {"qkv_bias": True, "tie_word_embeddings": False},
-    ),
+    "qwen2": (Qwen2Config(**SIZES), {"qkv_bias": True, "tie_word_embeddings": False}),
     "mistral": (
         MistralConfig(**SIZES, sliding_window=7),
         {"controls": [{"control": "window", "slots": 7}], "tie_word_embeddings": False},

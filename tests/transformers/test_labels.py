@@ -93,6 +93,7 @@ def test_labels_of_a_target_in_parts(name):
     whole = model(source, decoder_input_ids=target).logits
     for options in ({"labels": labels[:, 2:]}, {"use_cache": False}):
         first = model(source, decoder_input_ids=target[:, :2], use_cache=True)
+        assert first.past_key_values.get_seq_length() == 2
         given = {"decoder_input_ids": target[:, 2:], "past_key_values": first.past_key_values}
         torch.testing.assert_close(model(source, **given, **options).logits, whole[:, 2:])
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch.testing import assert_close
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from fairseq_memattn.transformers import T5MemConfig, T5MemForConditionalGeneration
 
@@ -142,16 +141,6 @@ def test_loss(design):
     real = labels.ne(-100)
     expected = -scores[real].gather(1, labels[real][:, None]).mean()
     assert_close(out.loss, expected)
-
-
-@each_design
-def test_a_folder(design, tmp_path):
-    model = build(design)
-    model.save_pretrained(tmp_path)
-    assert type(AutoConfig.from_pretrained(tmp_path)) is T5MemConfig
-    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    given = {**inputs(design), "decoder_input_ids": rows(4, 4, 4)}
-    assert torch.equal(logits(again, **given), logits(model, **given))
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,7 @@ INFINITE = "weights have values that are infinite or NaN: `decoder.layers.1.fc1.
     [
         (lacking, "weights are missing: `decoder.layers.1.encoder_attn.k_proj.bias` and 25 more"),
         (other_names, "weights are not the model's: `decoder.layers.2.fc1.bias`"),
-        (
-            other_shapes,
-            "weights have another shape than the model's: `decoder.layers.1.fc1.bias`",
-        ),
+        (other_shapes, "weights have another shape than the model's: `decoder.layers.1.fc1.bias`"),
         (with_value(torch.nan), INFINITE),
         (with_value(-torch.inf), INFINITE),
     ],
