@@ -12,9 +12,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import sacrebleu
 from full import full
-from scoring import refusal
-
-from fairseq_memattn.cli import main
+from scoring import refusal, score
 
 WORDS = "The a Cat dog Sees hears one bird tree , and then it stops near the old House".split()
 DOCUMENTS = {"b": 5, "a": 9, "c 1": 1, "d": 7, "e": 8}
@@ -59,13 +57,7 @@ class Case:
         (self.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def run(self, capsys, command):
-        """Exit status, what was shown, and the JSON where it was written."""
-        report = self.folder / "report.json"
-        command = command.format(d=self.folder).split(" ")
-        status = main(["score", *command, "--json", str(report)])
-        shown = capsys.readouterr()
-        content = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
-        return SimpleNamespace(status=status, out=shown.out, err=shown.err, report=content)
+        return score(self.folder, capsys, {}, command)
 
 
 @pytest.fixture
@@ -133,11 +125,7 @@ def sacrebleu_command(folder, seed, *args):
 
 @pytest.mark.parametrize(
     ("suffix", "metric", "measure"),
-    [
-        ("", "bleu", "s-BLEU"),
-        full("", "chrf", "chrF2"),
-        full(".documents", "bleu", "d-BLEU"),
-    ],
+    [("", "bleu", "s-BLEU"), full("", "chrf", "chrF2"), full(".documents", "bleu", "d-BLEU")],
 )
 def test_paired_bootstrap_is_that_of_sacrebleus_command(case, capsys, suffix, metric, measure):
     done = case.run(capsys, THREE + " --resamples 150 --seed 7")

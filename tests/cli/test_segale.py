@@ -40,10 +40,7 @@ def scores_of(report):
 def test_omitted_and_added_sentences(tmp_path, capsys):
     done = score(tmp_path, capsys, TEXTS, COMMAND)
     assert done.status == 0, done.err
-    found = {
-        name: [*one["systems"].values()][0]["score"]
-        for name, one in done.report["measures"].items()
-    }
+    found = scores_of(done.report)
     assert found["SEGALE omitted %"] == pytest.approx(100 / 6)
     assert found["SEGALE added %"] == pytest.approx(200 / 6)
     chrf = slow_score(lambda kept, ref: sacrebleu.sentence_chrf(kept, [ref]).score, 0)
@@ -80,10 +77,7 @@ def test_metricx_and_comet_read_no_null(tmp_path, capsys, monkeypatch):
     models = " --comet a/model --metricx a/model --source {d}/source"
     done = score(tmp_path, capsys, TEXTS, COMMAND + models)
     assert done.status == 0, done.err
-    found = {
-        name: [*one["systems"].values()][0]["score"]
-        for name, one in done.report["measures"].items()
-    }
+    found = scores_of(done.report)
     assert found["SEGALE-COMET"] == pytest.approx(slow_score(lambda kept, _: len(kept) / 100, 0))
     assert found["SEGALE-MetricX"] == pytest.approx(slow_score(lambda kept, _: len(kept) / 4, 25))
     failed = score(tmp_path, capsys, TEXTS, COMMAND + models + " --metricx-tokenizer wrong")

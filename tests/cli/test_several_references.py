@@ -70,9 +70,7 @@ def test_all_references_are_used(folder: Path) -> None:
         assert measure["systems"]["base"]["score"] != expected[name].score
 
 
-def test_the_bootstrap_is_that_of_sacrebleus_command(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bootstrap_is_that_of_sacrebleus_command(folder, capsys, monkeypatch):
     options = "--system base --system ours --reference A --reference B --resamples 100 --seed 7"
     ours = report(options)["measures"]["BLEU"]["systems"]["ours"]
     monkeypatch.setenv("SACREBLEU_SEED", "7")

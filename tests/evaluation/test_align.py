@@ -256,12 +256,8 @@ FORMS = {
 def test_every_form_of_an_output(case, form):
     lines, report, printed = case.run(FORMS[form])
     assert [line.rstrip(".") for line in lines] == [line.rstrip(".") for line in REFERENCE]
-    assert {key: report[key] for key in ("documents", "sentences", "words", "edits")} == {
-        "documents": 2,
-        "sentences": 4,
-        "words": 22,
-        "edits": 0,
-    }
+    counts = {"documents": 2, "sentences": 4, "words": 22, "edits": 0}
+    assert {key: report[key] for key in counts} == counts
     assert "0 sentences have no translation\n" in printed
 
 

@@ -66,9 +66,7 @@ def test_one_answer(rules: str, prediction: str, answer: str, expected: tuple[fl
         ("noanswer", "noanswer here", (0, 2 / 3, 1, 1 / 2)),
     ],
 )
-def test_verdicts_are_right_in_part_by_squads_rules_alone(
-    prediction: str, answer: str, in_part: tuple[float, ...]
-) -> None:
+def test_verdicts_are_right_in_part_by_squads_rules_alone(prediction, answer, in_part):
     assert score_answer(prediction, [answer], HOTPOTQA) == NOTHING
     assert score_answer(prediction, [answer], SQUAD) == pytest.approx(in_part)
 

@@ -71,11 +71,8 @@ def test_contrapro():
     total = results(found, [0.0] * 36031)["total"]
     assert (total["groups"], total["lines"], total["right"]) == (12000, 36031, 0)
     assert total["ties"] == 12000
-    assert {name: part["groups"] for name, part in total["pronouns"].items()} == {
-        "er": 4000,
-        "es": 4000,
-        "sie": 4000,
-    }
+    counts = {name: part["groups"] for name, part in total["pronouns"].items()}
+    assert counts == dict.fromkeys(("er", "es", "sie"), 4000)
     assert sum(len(each.source) == 1 for each in found) == 6
     assert exchanged(found) == []
 
@@ -221,13 +218,8 @@ def test_the_pronoun_in_other_languages():
 
 CONTRAPRO_FILES = {
     "contrapro.text.en": ["It is here."] * 3 + ["I see it."] * 2,
-    "contrapro.text.de": [
-        "Er ist da.",
-        "Sie ist da.",
-        "Es ist da.",
-        "Ich sehe es.",
-        "Ich sehe ihn.",
-    ],
+    "contrapro.text.de": [f"{pronoun} ist da." for pronoun in ("Er", "Sie", "Es")]
+    + ["Ich sehe es.", "Ich sehe ihn."],
     "contrapro.context.en": ["The tree?"] * 3 + [""] * 2,
     "contrapro.context.de": ["Der Baum?"] * 3 + [""] * 2,
     "sentence_groups.txt": ["0", "3"],

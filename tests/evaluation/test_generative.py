@@ -66,25 +66,6 @@ def test_only_the_last_sentence_counts(tmp_path):
     ]
 
 
-def test_several_sets_have_their_lines_in_order(tmp_path):
-    pytest.importorskip("sentence_splitter")
-    other = tmp_path / "formality.test.json"
-    other.write_text(json.dumps([{"expected": "du", "rule": "NOM"}]), encoding="utf-8")
-    text = tmp_path / "text"
-    text.write_text("weiß\nwill\nging\nBist du da?\n", encoding="utf-8")
-    (tmp_path / "auxiliary.test.json").write_text(json.dumps(ENTRIES), encoding="utf-8")
-    sets = [str(tmp_path / "auxiliary.test.json"), str(other)]
-    out = tmp_path / "out.json"
-    command = ["contrast", "--sets", *sets, "--translations", str(text), "--lang", "de"]
-    assert main([*command, "--json", str(out)]) == 0
-    entries = json.loads(out.read_text(encoding="utf-8"))
-    whole = [entry for entry in entries if not {"rule", "distance"} & entry.keys()]
-    assert [(each["category"], each["correct"], each["total"]) for each in whole] == [
-        ("auxiliary", 2, 3),
-        ("formality", 1, 1),
-    ]
-
-
 @needs("ctxpro-en-de")
 @pytest.mark.parametrize(
     ("name", "category", "sentences", "contexts", "total"),

@@ -66,9 +66,7 @@ def refusal(capsys: pytest.CaptureFixture[str], command: str) -> str:
         ("hyp", "src", "hyp"),
     ],
 )
-def test_a_column_is_read_as_it_was_written(
-    folder: Path, argument: str, default: str, column: str
-) -> None:
+def test_a_column_is_read_as_it_was_written(folder, argument, default, column):
     assert read_column(Path(argument), default) == texts()[column]
 
 
@@ -81,17 +79,13 @@ def test_a_column_is_read_as_it_was_written(
         "--system bare.tsv:2 --reference ref --docids all.jsonl:docid",
     ],
 )
-def test_scores_of_tables_are_those_of_lines(
-    folder: Path, capsys: pytest.CaptureFixture[str], table: str
-) -> None:
+def test_scores_of_tables_are_those_of_lines(folder, capsys, table):
     lines = scored(capsys, "--system hyp --reference ref --docids docid --per-document")
     assert scored(capsys, f"{table} --per-document").splitlines()[:3] == lines.splitlines()[:3]
     assert scored(capsys, f"{table} --per-document").count("talk") == 6
 
 
-def test_what_is_scored_is_written_as_a_table(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_scored_is_written_as_a_table(folder, capsys):
     before = scored(capsys, "--system hyp --reference ref --docids docid")
     for kind in ("jsonl", "tsv"):
         out = f"out.{kind}"
@@ -102,9 +96,7 @@ def test_what_is_scored_is_written_as_a_table(
         assert scored(capsys, f"--system {out} --reference {out} --docids {out}") == before
 
 
-def test_translations_of_a_table_are_judged_as_lines(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_translations_of_a_table_are_judged_as_lines(folder, capsys):
     pytest.importorskip("sentence_splitter")
     entries = [{"expected": "cat", "rule": "DO.ELL"} for _ in range(SIZE)]
     (folder / "auxiliary.json").write_text(json.dumps(entries))
