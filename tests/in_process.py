@@ -59,11 +59,7 @@ def _main(command: str) -> Callable[[], object]:
 
 
 def run_in_process(
-    command: str,
-    argv: Sequence[str],
-    cwd: Path | None,
-    stdin: str | None,
-    env: Mapping[str, str],
+    command: str, argv: Sequence[str], cwd: Path | None, stdin: str | None, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Runs a console script or a Python script with its arguments, as subprocess.run would.
 

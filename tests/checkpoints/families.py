@@ -46,10 +46,7 @@ GMAT = "--gmat-chunk 4 --gmat-memory 3"
 
 # name: (task, flags)
 FAMILIES = {
-    "abc_mlp": (
-        "translation",
-        f"--arch abc_mlp_transformer {WHOLE} {OF_TWO} --abc-activation exp",
-    ),
+    "abc_mlp": ("translation", f"--arch abc_mlp_transformer {WHOLE} {OF_TWO} --abc-activation exp"),
     "abc_mlp_separate": (
         "translation",
         f"--arch abc_mlp_transformer {WHOLE} {OF_TWO} --abc-phi-layers separate "
@@ -110,10 +107,7 @@ FAMILIES = {
     "t5mem_ws": ("document_translation", f"--arch t5mem_ws {OF_TWO}"),
     "t5mem_ws_wma": ("document_translation", "--arch t5mem_ws_wma"),
     "gmat_bert": ("masked_lm", f"--arch gmat_bert {GMAT} {ENCODER_OF_TWO}"),
-    "gmat_bert_untied": (
-        "masked_lm",
-        f"--arch gmat_bert {GMAT} --gmat-memory-projections qkvo",
-    ),
+    "gmat_bert_untied": ("masked_lm", f"--arch gmat_bert {GMAT} --gmat-memory-projections qkvo"),
     "gmat_bert_window": (
         "masked_lm",
         f"--arch gmat_bert {GMAT} --gmat-sparsity window --gmat-window 2",

@@ -93,9 +93,7 @@ def test_bits_of_a_character_count_its_bytes(tmp_path: Path) -> None:
         ("long.txt --temperature 0", "--temperature must be above 0"),
     ],
 )
-def test_messages(
-    options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("short.txt").write_text("a" * 300)
     Path("long.txt").write_text("a" * 400)

@@ -21,10 +21,7 @@ from fairseq_memattn.transformers.pieces import WORDS
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer
 from fairseq_memattn.transformers.vocabulary import SPECIAL, Vocabulary
 
-MODELS = {
-    "abc_local_global_transformer": AutoModelForSeq2SeqLM,
-    "gmat_bert": AutoModelForMaskedLM,
-}
+MODELS = {"abc_local_global_transformer": AutoModelForSeq2SeqLM, "gmat_bert": AutoModelForMaskedLM}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,11 +8,7 @@ import test_gmat
 import torch
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.sequence_generator import SequenceGenerator
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-)
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 import fairseq_memattn.transformers  # noqa: F401
 from fairseq_memattn import register

@@ -19,11 +19,7 @@ from typing import NoReturn
 from unittest import mock
 
 import torch
-from in_process import (
-    _exit_code,
-    _main,
-    _state_restored,
-)
+from in_process import _exit_code, _main, _state_restored
 
 import fairseq_memattn
 from fairseq_memattn.cli import COMMANDS
