@@ -2,29 +2,17 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from full import full
 from harness import run
-from tiny_roberta import FLAGS, export, prepare, registered
+from tiny_roberta import FLAGS, export
 from transformers import AutoModelForMaskedLM
 
 from fairseq_memattn import cli
 from fairseq_memattn.host.checkpoints import read_checkpoint
-
-
-@pytest.fixture(scope="module", autouse=True)
-def converter() -> Iterator[None]:
-    with registered():
-        yield
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")
