@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
-from transformers import initialization as init
 
-from fairseq_memattn.attention.controls.global_tokens import GlobalControl
 from fairseq_memattn.attention.controls.softmax import SoftmaxControl
 from fairseq_memattn.transformers.arguments import CACHE
 from fairseq_memattn.transformers.cache import MemoryCache
@@ -25,9 +23,6 @@ class BoundedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         """transformers' hook. Subclasses initialise the other modules."""
-        if isinstance(module, GlobalControl):
-            # A buffer that is not saved, and has no values while transformers loads weights.
-            init.copy_(module.places, module.table())
 
     @torch.no_grad()
     def _initialize_missing_keys(self, *args: Any, **kwargs: Any) -> None:

@@ -123,7 +123,6 @@ class BoundedDecoder(BoundedModel):
     _no_split_modules = ["DecoderLayer"]
 
     def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
         decoder.draw(module, self.config.initializer_range)
 
 

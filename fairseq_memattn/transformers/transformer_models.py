@@ -48,7 +48,6 @@ class BoundedTransformer(BoundedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         """As fairseq initialises."""
-        super()._init_weights(module)
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
             if module.padding_idx is not None:
@@ -125,14 +124,8 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
             self.tie("lm_head", f"{source}.embed_tokens", decoder)
         self.post_init()
 
-    def get_encoder(self, *args: Any, **kwargs: Any) -> Any:
-        return self.encoder
-
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.embed_tokens
-
-    def get_output_embeddings(self) -> Any:
-        return self.lm_head
 
     @can_return_tuple
     @takes_either_name
@@ -210,9 +203,6 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embed_tokens
-
-    def get_output_embeddings(self) -> Any:
-        return self.lm_head
 
     @can_return_tuple
     @takes_either_name

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from fairseq_memattn.attention.controls.base import PositionControl
 from fairseq_memattn.attention.controls.options import ControlOptions, OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.ops.common import constant
 
 
 @dataclass(frozen=True)
@@ -61,33 +61,17 @@ class GlobalControl(PositionControl):
     Options = GlobalOptions
     uses_heads: ClassVar[bool] = False
     adds_tokens: ClassVar[bool] = False
-    places: Tensor
 
     def __init__(self, sizes: Sizes, options: GlobalOptions) -> None:
         super().__init__(sizes, options)
         self.heads = 1
         stride = options.stride_of(sizes)
         every = range(0, self.slots * stride, stride)
-        self.positions = tuple(sorted(options.global_positions)) or tuple(every)
+        listed = sorted(options.global_positions)
+        # Slots without a token have a position that no token has.
+        self.positions = (*listed, *[-2] * (self.slots - len(listed))) if listed else tuple(every)
         if not options.global_positions:
             self.max_length = self.slots * stride
-        places = self.table().to(torch.get_default_device())
-        self.register_buffer("places", places, persistent=False)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:
-        """Fills the table, which no checkpoint holds, after deferred initialisation."""
-        super()._load_from_state_dict(state_dict, *args)
-        if self.places.is_meta:
-            loaded = (x.device for x in state_dict.values() if isinstance(x, Tensor))
-            self.places = self.table().to(next(loaded, "cpu"))
-        else:
-            self.places.copy_(self.table())
-
-    def table(self) -> Tensor:
-        """The slot of each position; one past the slots for positions that are not global."""
-        places = torch.full((max(self.positions) + 2,), self.slots, device="cpu")
-        places[list(self.positions)] = torch.arange(len(self.positions), device="cpu")
-        return places
 
     def check_limit(self, positions: Tensor, from_start: bool) -> None:
         """Raises ValueError for a sequence that is longer than its global tokens cover."""
@@ -105,10 +89,9 @@ class GlobalControl(PositionControl):
         covered = f", max_length={self.max_length}" if self.max_length else ""
         return f"{super().extra_repr()}{covered}"
 
-    def slots_of(self, positions: Tensor) -> Tensor:
-        """The slot of each position, and one past the slots where it is not global."""
-        return self.places[positions.clamp(min=0, max=len(self.places) - 1)]
+    def is_in_slot(self, positions: Tensor) -> Tensor:
+        """(B, S, M), whether a position (B, S) is that of the slot's token."""
+        return positions.unsqueeze(2) == constant(self.positions, torch.long, positions.device)
 
     def phi(self, positions: Tensor) -> Tensor:
-        slots = one_hot(self.slots_of(positions), self.slots + 1)[..., : self.slots]
-        return slots.unsqueeze(1).float()
+        return self.is_in_slot(positions).unsqueeze(1).float()

@@ -100,10 +100,10 @@ class LocalGlobalControl(Control):
             state = self._empty(k, v)
         positions = positions_of(k, mask, state.position)
         self.tokens.check_limit(positions, from_start)
-        slots = self.tokens.slots_of(positions)
+        chosen = self.tokens.is_in_slot(positions)
         outputs = []
         for t in range(q.shape[2]):
-            after = self._push(state, k[:, :, t], v[:, :, t], slots[:, t])
+            after = self._push(state, k[:, :, t], v[:, :, t], chosen[:, t])
             if mask is not None:
                 after = _unless(mask[:, t], after, state)
             state = after
@@ -149,18 +149,18 @@ class LocalGlobalControl(Control):
         )
 
     def _push(
-        self, state: LocalGlobalState, k: Tensor, v: Tensor, slot: Tensor
+        self, state: LocalGlobalState, k: Tensor, v: Tensor, chosen: Tensor
     ) -> LocalGlobalState:
-        """The state after one token of every row: k, v (B, H, D), and its global slot (B,)."""
+        """The state after one token of every row: k, v (B, H, D), and its global slot (B, M)."""
         count = self.tokens.slots
-        chosen = slot.unsqueeze(1) == torch.arange(count, device=slot.device)
 
         def pushed(memory: Tensor, token: Tensor) -> Tensor:
             token = token.unsqueeze(2)
             kept = torch.where(chosen[:, None, :, None], token, memory[:, :, :count])
             return torch.cat([kept, memory[:, :, count + 1 :], token], dim=2)
 
-        seen = [state.seen[:, :count] | chosen, state.seen[:, count + 1 :], slot[:, None] == count]
+        is_local = ~chosen.any(dim=1, keepdim=True)
+        seen = [state.seen[:, :count] | chosen, state.seen[:, count + 1 :], is_local]
         return LocalGlobalState(
             pushed(state.keys, k),
             pushed(state.values, v),

@@ -7,7 +7,7 @@ without waiting for it, and which implementation runs.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
@@ -155,6 +155,18 @@ def on_device(x: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and not torch.compiler.is_compiling():  # which cannot pin memory
         x = x.pin_memory()
     return x.to(device, non_blocking=True)
+
+
+def constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers on a device, which is waited for at the first call alone."""
+    # A trace must not keep its tensors.
+    make = _constant.__wrapped__ if torch.compiler.is_compiling() else _constant
+    return make(numbers, dtype, device)
+
+
+@cache
+def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 F = TypeVar("F", bound=Callable[..., object])

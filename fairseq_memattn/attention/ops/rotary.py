@@ -1,13 +1,13 @@
 """Rotary positions (Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding")."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairseq_memattn.attention.ops.checks import check_least
+from fairseq_memattn.attention.ops.common import constant
 
 
 class Rotation(NamedTuple):
@@ -70,14 +70,6 @@ class Rotary:
             exponents = torch.arange(pairs, dtype=dtype, device=device) / pairs
             frequencies = 1.0 / self.base**exponents
         else:
-            # A trace must not keep its tensors.
-            make = _table.__wrapped__ if torch.compiler.is_compiling() else _table
-            frequencies = make(self.frequencies, dtype, device)
+            frequencies = constant(self.frequencies, dtype, device)
         angles = (positions.to(dtype).unsqueeze(-1) * frequencies).unsqueeze(-3)
         return Rotation(angles.cos(), angles.sin(), positions, self)
-
-
-@cache
-def _table(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers on a device, which is waited for at the first call alone."""
-    return torch.tensor(numbers, dtype=dtype, device=device)
