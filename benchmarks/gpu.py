@@ -39,7 +39,7 @@ from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from fairseq_memattn.attention import abc_attention, abc_step  # noqa: E402
-from fairseq_memattn.attention.ops.abc.naive import causal_attention as naive  # noqa: E402
+from fairseq_memattn.attention.ops.abc.naive import causal_sums as naive  # noqa: E402
 from fairseq_memattn.attention.ops.common import MemoryState  # noqa: E402
 from fairseq_memattn.evaluation.tables import table  # noqa: E402
 
@@ -181,7 +181,7 @@ def exactly(shape: Shape, slots: int, dtype: torch.dtype, device: torch.device) 
     q, k, v, log_alpha = exact
     weights = torch.randn(q.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     start = MemoryState.empty(k, v, log_alpha)
-    out, _ = naive(q, k, v, log_alpha, start, q.shape[3] ** -0.5, None)
+    out, *_ = naive(q, k, v, log_alpha, start, q.shape[3] ** -0.5, None)
     return [weights, out.detach(), *torch.autograd.grad(out, exact, weights.double())]
 
 

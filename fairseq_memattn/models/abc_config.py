@@ -241,6 +241,16 @@ def resolve_control(args: Any, control: str, config: ABCControlConfig, *kinds: s
     warn_of_unused(args, list(dict.fromkeys([control, *controls])))
 
 
+def longest_text(args: Any, task: Any) -> int:
+    """The longest sequence of a language model."""
+    given = getattr(args, "max_target_positions", None)
+    if given is not None:
+        return given
+    # Under YAML the task's options are not among the model's.
+    options = getattr(task, "args", None) or task.cfg
+    return options.max_target_positions or options.tokens_per_sample
+
+
 def single_length(task: Any) -> Any:
     """The longest sequence of a task, for an encoder without a decoder.
 

@@ -25,6 +25,7 @@ from fairseq_memattn.models.abc_config import (
     ABCLanguageModelConfig,
     add_arguments,
     as_namespace,
+    longest_text,
     prefer,
     register_controls,
     resolve_control,
@@ -72,10 +73,7 @@ class ABCTransformerLanguageModel(TransformerLanguageModel):
     def build_model(cls, args: Any, task: Any) -> "ABCTransformerLanguageModel":
         args = as_namespace(args)
         resolve_control(args, cls.control, LanguageModelConfig(), "causal")
-        if getattr(args, "max_target_positions", None) is None:
-            # Under YAML the task's options are not among the model's.
-            options = getattr(task, "args", None) or task.cfg
-            args.max_target_positions = options.max_target_positions or options.tokens_per_sample
+        args.max_target_positions = longest_text(args, task)
         if kept := getattr(args, "decoder_layers_to_keep", None):
             args.decoder_layers = len(kept.split(","))
         # fairseq's own builder, asked for no layers, chooses and checks the input embeddings.

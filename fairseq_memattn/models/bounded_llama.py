@@ -10,7 +10,12 @@ from fairseq.models import FairseqLanguageModel, register_model, register_model_
 
 from fairseq_memattn.attention.ops.rotary import Rotary
 from fairseq_memattn.errors import MOST_LAYERS, MemAttnError, check_fields, option, size_option
-from fairseq_memattn.models.abc_config import add_dataclass_flags, as_namespace, set_defaults
+from fairseq_memattn.models.abc_config import (
+    add_dataclass_flags,
+    as_namespace,
+    longest_text,
+    set_defaults,
+)
 from fairseq_memattn.modules.bounded_decoder import BoundedDecoder
 from fairseq_memattn.networks.decoder import FIRST_AND_LAST, DecoderSizes
 
@@ -52,11 +57,7 @@ class BoundedLlama(FairseqLanguageModel):
         args = as_namespace(args)
         set_defaults(args, BoundedLlamaConfig())
         check_fields(args, BoundedLlamaConfig)
-        positions = getattr(args, "max_target_positions", None)
-        if positions is None:  # under YAML the task's options are not among the model's
-            own = getattr(task, "args", None) or task.cfg
-            positions = own.max_target_positions or own.tokens_per_sample
-        dictionary = task.target_dictionary
+        positions, dictionary = longest_text(args, task), task.target_dictionary
         heads, keys = args.decoder_attention_heads, args.abc_kv_heads
         if args.decoder_embed_dim % heads or (keys and heads % keys):
             raise MemAttnError(

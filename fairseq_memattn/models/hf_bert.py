@@ -19,6 +19,7 @@ from fairseq_memattn.models.hf_checks import (
     rate,
     refuse_unlike,
     shape_of,
+    tied,
     unused_symbols,
 )
 from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
@@ -151,16 +152,15 @@ def weights(saved: dict[str, Tensor], order: Tensor) -> tuple[dict[str, Tensor],
         raise MemAttnError(
             f"`{WORDS}` has {len(saved[WORDS])} rows, but config.json has vocab_size {len(order)}"
         )
-    _check_tied(saved, (WORDS, OUTPUT))
-    _check_tied(saved, BIASES)
+    tied(saved, (WORDS, OUTPUT), "BERT")
+    bias = tied(saved, BIASES, "BERT")
     unread = [name for name in saved if UNREAD.fullmatch(name)]
     done = {*NEEDED, OUTPUT, *BIASES, *unread}
     ours = {our_name(name): weight.float() for name, weight in saved.items() if name not in done}
     words = saved[WORDS].float()[order]
     ours[f"{ENCODER}.embed_tokens.weight"] = ours["encoder.lm_head.weight"] = words
-    biases = [saved[name] for name in BIASES if name in saved]
-    if biases:
-        ours["encoder.lm_head.bias"] = biases[0].float()[order]
+    if bias is not None:
+        ours["encoder.lm_head.bias"] = bias.float()[order]
     embed_dim = words.shape[1]
     positions = saved[POSITIONS].float() + saved[SEGMENTS][0].float()
     ours[f"{ENCODER}.embed_positions.weight"] = torch.cat(
@@ -181,9 +181,3 @@ def our_name(name: str) -> str:
     if layer and layer[2] in IN_LAYER:
         return f"{ENCODER}.layers.{layer[1]}.{IN_LAYER[layer[2]]}.{leaf}"
     raise MemAttnError(f"the weights contain {name}, which is not part of BERT")
-
-
-def _check_tied(saved: dict[str, Tensor], names: tuple[str, str]) -> None:
-    first, second = names
-    if all(name in saved for name in names) and not torch.equal(saved[first], saved[second]):
-        raise MemAttnError(f"the weights {first} and {second} differ, but BERT ties them")

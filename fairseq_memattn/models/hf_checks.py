@@ -1,6 +1,6 @@
 """Checks of models saved by `transformers`, before they are converted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,26 @@ def shape_of(saved: Mapping[str, Tensor], name: str) -> tuple[int, int]:
     """The shape of a matrix among the weights; zeros if they lack it."""
     weight = saved.get(name)
     return (0, 0) if weight is None or weight.dim() != 2 else (weight.shape[0], weight.shape[1])
+
+
+def tied(saved: Mapping[str, Tensor], names: Iterable[str], model: str) -> Tensor | None:
+    """The one value of several weights; None if the model has none of them.
+
+    Raises MemAttnError for weights that differ.
+    """
+    first, *others = [name for name in names if name in saved] or [None]
+    for name in others:
+        if not torch.equal(saved[name], saved[first]):
+            raise MemAttnError(f"the weights {first} and {name} differ, but {model} ties them")
+    return None if first is None else saved[first]
+
+
+def embeddings(saved: Mapping[str, Tensor], names: Sequence[str], model: str) -> Tensor:
+    """`tied`, of tables of embeddings. Raises MemAttnError if there are none."""
+    table = tied(saved, names, model)
+    if table is None:
+        raise MemAttnError(f"the weights contain no embeddings ({', '.join(names)})")
+    return table
 
 
 def check_sizes(config: Mapping[str, Any], found: Mapping[str, int]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.hf_checks import (
     checked_symbols,
+    embeddings,
     rate,
     refuse_unlike,
     shape_of,
@@ -116,26 +117,12 @@ def weights(saved: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
 
     Raises MemAttnError for embeddings that are not tied and for a name that T5 does not have.
     """
-    table = embeddings(saved)
+    table = embeddings(saved, TABLES, "T5 1.0").float()
     ours = {f"{side}.embed_tokens.weight": torch.cat([table[:1], table]) for side in PARTS}
     ours["decoder.embed_tokens.weight"] = ours["encoder.embed_tokens.weight"]
     rest = [name for name in saved if name not in TABLES and name != UNREAD]
     ours |= {our_name(name): saved[name].float() for name in rest}
     return ours, [UNREAD] if UNREAD in saved else []
-
-
-def embeddings(saved: dict[str, Tensor]) -> Tensor:
-    """The embedding table (vocabulary, E) that inputs, outputs and both sides share."""
-    tables = {name: saved[name] for name in TABLES if name in saved}
-    if not tables:
-        raise MemAttnError(f"the weights contain no embeddings ({', '.join(TABLES)})")
-    first, *others = tables
-    for name in others:
-        if not torch.equal(tables[name], tables[first]):
-            raise MemAttnError(
-                f"the weights {first} and {name} differ, but T5 1.0 has a single embedding table"
-            )
-    return tables[first].float()
 
 
 def our_name(name: str) -> str:

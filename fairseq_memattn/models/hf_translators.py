@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.hf_checks import (
+    embeddings,
     rate,
     refuse_unlike,
     shape_of,
@@ -227,17 +228,9 @@ def tables(saved: Mapping[str, Tensor], config: Mapping[str, Any]) -> list[Tenso
     sides = [["model.encoder.embed_tokens"], ["model.decoder.embed_tokens", "lm_head"]]
     if config.get("share_encoder_decoder_embeddings", True):
         sides = [["model.shared", *sides[0], *sides[1]]] * 2
-    return [_table(saved, names) for names in sides]
-
-
-def _table(saved: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
-    found = [f"{name}.weight" for name in names if f"{name}.weight" in saved]
-    if not found:
-        raise MemAttnError(f"the weights contain no embeddings ({', '.join(names)})")
-    for name in found[1:]:
-        if not torch.equal(saved[name], saved[found[0]]):
-            raise MemAttnError(f"the weights {found[0]} and {name} differ, but must be tied")
-    return saved[found[0]]
+    return [
+        embeddings(saved, [f"{name}.weight" for name in names], "config.json") for names in sides
+    ]
 
 
 def weights(

@@ -1,6 +1,7 @@
 """Vectors of positions: sinusoids, and sums of two learned vectors."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -45,30 +46,23 @@ def token_positions(key_padding_mask: Tensor) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoids, where the first position is `first`, as in fairseq."""
+    """Sinusoids, where the first position is `first`, as in fairseq.
 
-    def __init__(self, embed_dim: int, first: int) -> None:
+    vectors: `sinusoids` or `marian_sinusoids`
+    """
+
+    def __init__(
+        self, embed_dim: int, first: int, vectors: Callable[[Tensor, int], Tensor] = sinusoids
+    ) -> None:
         super().__init__()
-        self.embed_dim, self.first = embed_dim, first
+        self.embed_dim, self.first, self.vectors = embed_dim, first, vectors
 
     def forward(self, positions: Tensor, key_padding_mask: Tensor) -> Tensor:
         """positions: (B, S), from 0; key_padding_mask: (B, S), True at padding, which has zeros.
 
         Returns (B, S, E).
         """
-        vectors = sinusoids(positions + self.first, self.embed_dim)
-        return vectors.masked_fill(key_padding_mask.unsqueeze(2), 0.0)
-
-
-class MarianPositions(SinusoidalPositions):
-    """Marian's sinusoids, where the first position is 0."""
-
-    def __init__(self, embed_dim: int) -> None:
-        super().__init__(embed_dim, 0)
-
-    def forward(self, positions: Tensor, key_padding_mask: Tensor) -> Tensor:
-        """As in `SinusoidalPositions`."""
-        vectors = marian_sinusoids(positions, self.embed_dim)
+        vectors = self.vectors(positions + self.first, self.embed_dim)
         return vectors.masked_fill(key_padding_mask.unsqueeze(2), 0.0)
 
 

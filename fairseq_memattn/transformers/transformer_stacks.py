@@ -12,7 +12,7 @@ from fairseq_memattn.attention.controls.options import Sizes
 from fairseq_memattn.attention.controls.registry import control_class
 from fairseq_memattn.attention.nn.control_pool import ControlPool, ControlSpec
 from fairseq_memattn.attention.step_graph import StepGraph, wants_graphs
-from fairseq_memattn.networks.positions import MarianPositions, SinusoidalPositions
+from fairseq_memattn.networks.positions import SinusoidalPositions, marian_sinusoids
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveInput
 from fairseq_memattn.transformers.arguments import recomputes, refuse_cache, wants_states
 from fairseq_memattn.transformers.cache import MemoryCache
@@ -77,7 +77,7 @@ class Stack(nn.Module):
         if config.positions == "sinusoidal":
             self.embed_positions = SinusoidalPositions(config.embed_dim, config.pad_token_id + 1)
         elif config.positions == "marian":
-            self.embed_positions = MarianPositions(config.embed_dim)
+            self.embed_positions = SinusoidalPositions(config.embed_dim, 0, marian_sinusoids)
         elif config.positions == "learned":
             self.embed_positions = LearnedPositions(
                 config.max_positions, config.embed_dim, config.pad_token_id

@@ -59,9 +59,13 @@ from fairseq_memattn.attention.ops.heads import (
 from fairseq_memattn.attention.ops.packed import ends_of
 
 Form = Callable[..., tuple[Tensor, MemoryState]]
+# The same with the log of the sum of the read logits' exponentials.
+Sums = Callable[..., tuple[Tensor, MemoryState, Tensor]]
 
 
-def causal_backends(chunked: Form, naive: Form, *, normalised: bool) -> dict[str, Form]:
+def causal_backends(
+    chunked: Form | Sums, naive: Form | Sums, *, normalised: bool
+) -> dict[str, Form]:
     """The causal form over T positions from a given memory, by the name of the backend.
 
     A form takes q, k, v, log_alpha, key_padding_mask, state (None is empty), scale and chunk_size
@@ -78,7 +82,7 @@ def causal_backends(chunked: Form, naive: Form, *, normalised: bool) -> dict[str
 
 
 def _in_pytorch(
-    attend: Form,
+    attend: Form | Sums,
     normalised: bool,
     q: Tensor,
     k: Tensor,
@@ -92,8 +96,8 @@ def _in_pytorch(
     dtype = accumulation_dtype(q)
     log_alpha = _finite(log_alpha, dtype) if normalised else log_alpha.to(dtype)
     start = state or MemoryState.empty(k, v, log_alpha)
-    out, state = attend(q, k, v, log_alpha, start, scale, chunk_size)
-    return out.to(q.dtype), state
+    out, after, *_ = attend(q, k, v, log_alpha, start, scale, chunk_size)
+    return out.to(q.dtype), after
 
 
 def _by_kernels(
@@ -123,7 +127,9 @@ def _finite(log_alpha: Tensor, dtype: torch.dtype) -> Tensor:
     return log_alpha.to(dtype).clamp(min=EMPTY)
 
 
-BACKENDS = causal_backends(chunked.causal_attention, naive.causal_attention, normalised=True)
+BACKENDS = causal_backends(
+    partial(chunked.causal_sums, wants_sums=False), naive.causal_sums, normalised=True
+)
 
 
 @full_precision
@@ -341,8 +347,8 @@ def _sums_by_kernels(
     return causal_attention(q, k, v, log_alpha, None, state, *args, normalised=True, log_sum=True)
 
 
-# As `BACKENDS`, with the log of the sum of the read logits' exponentials.
-SUMS: dict[str, Callable[..., tuple[Tensor, MemoryState, Tensor]]] = {
+# As `BACKENDS`.
+SUMS: dict[str, Sums] = {
     "chunked": chunked.causal_sums,
     "naive": copy_keys(naive.causal_sums),
     "triton": copy_keys(_sums_by_kernels),

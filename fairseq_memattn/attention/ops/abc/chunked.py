@@ -45,19 +45,6 @@ STABLE_CHUNK_SIZE = 16
 GROUP_ELEMENTS = 1 << 18
 
 
-def causal_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_alpha: Tensor,
-    state: MemoryState,
-    scale: float,
-    chunk_size: int | None,
-) -> tuple[Tensor, MemoryState]:
-    """`causal_sums` without the sums."""
-    return causal_sums(q, k, v, log_alpha, state, scale, chunk_size, False)[:2]
-
-
 def causal_sums(
     q: Tensor,
     k: Tensor,

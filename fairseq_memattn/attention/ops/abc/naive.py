@@ -89,19 +89,6 @@ def recurrent_attention(
     return torch.stack(outputs, dim=2), MemoryState(keys, values, mass.log())
 
 
-def causal_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_alpha: Tensor,
-    state: MemoryState,
-    scale: float,
-    chunk_size: int | None,
-) -> tuple[Tensor, MemoryState]:
-    """`causal_sums` without the sums."""
-    return causal_sums(q, k, v, log_alpha, state, scale, chunk_size)[:2]
-
-
 def causal_sums(
     q: Tensor,
     k: Tensor,
