@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from fairseq_memattn.attention.controls.base import Shared
+from fairseq_memattn.attention.controls.base import Shared, positions_of
 from fairseq_memattn.attention.controls.softmax import SoftmaxControl
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.ops.checks import check_dropout, check_sizes
@@ -218,7 +217,7 @@ class Decoder(nn.Module):
         """
         x = self.embed_tokens(tokens) if embeddings is None else embeddings
         if positions is None:
-            positions = place(x, key_padding_mask)
+            positions = positions_of(x.unsqueeze(1), key_padding_mask)
         return self._run(x, key_padding_mask, positions, hidden_states)[0]
 
     def step(
@@ -236,7 +235,8 @@ class Decoder(nn.Module):
         state: of the tokens before, None at the start. Other arguments are those of `forward`.
         """
         x = self.embed_tokens(tokens) if embeddings is None else embeddings
-        places = place(x, key_padding_mask, None if state is None else state.read)
+        read = None if state is None else state.read
+        places = positions_of(x.unsqueeze(1), key_padding_mask, read)
         layers = [None] * len(self.layers) if state is None else state.layers
         out, after = self._run(
             x, key_padding_mask, places if positions is None else positions, hidden_states, layers
@@ -298,18 +298,6 @@ def output_projection(sizes: DecoderSizes) -> nn.Linear:
     projection = nn.Linear(sizes.embed_dim, sizes.vocab_size, bias=False)
     nn.init.normal_(projection.weight, std=sizes.deviation)
     return projection
-
-
-def place(x: Tensor, key_padding_mask: Tensor | None, read: Tensor | None = None) -> Tensor:
-    """The positions (B, T) of tokens x (B, T, E), without counting padding.
-
-    read: (B,), the tokens before; None is 0
-    """
-    if key_padding_mask is None:
-        places = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
-    else:
-        places = (~key_padding_mask).cumsum(dim=1) - 1
-    return places if read is None else places + read.unsqueeze(1)
 
 
 def draw(module: nn.Module, deviation: float) -> None:

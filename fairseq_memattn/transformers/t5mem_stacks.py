@@ -146,8 +146,8 @@ def output_of(encoded: Encoded, hidden_states: list[Tensor]) -> T5MemEncoderOutp
     )
 
 
-class CachedDecoder(t5.T5Decoder):
-    """What the decoders add to those of `networks`.
+class T5Decoder(t5.T5Decoder):
+    """T5's decoder.
 
     As in fairseq, the first token is `decoder_start_token_id` whatever it is given as, so that
     fairseq's inputs, which begin with the end of sentence, mean the same here.
@@ -215,19 +215,15 @@ class CachedDecoder(t5.T5Decoder):
         return tokens.masked_fill(first, self.config.decoder_start_token_id)
 
 
-class T5Decoder(CachedDecoder):
-    """T5's decoder."""
-
-
-class T5MemDecoder(CachedDecoder, t5mem.T5MemDecoder):
+class T5MemDecoder(T5Decoder, t5mem.T5MemDecoder):
     """T5's decoder whose layers attend to mixtures of the sequences that a selector weighs."""
 
 
-class T5MemSlotDecoder(CachedDecoder, t5mem.T5MemSlotDecoder):
+class T5MemSlotDecoder(T5Decoder, t5mem.T5MemSlotDecoder):
     """T5's decoder over the concatenated slots: T5Mem without a selector."""
 
 
-def decoder_class(config: T5MemConfig) -> type[CachedDecoder]:
+def decoder_class(config: T5MemConfig) -> type[T5Decoder]:
     """The decoder of a design."""
     if not config.slots:
         return T5Decoder

@@ -125,8 +125,6 @@ OPERATIONS = [
         for form in (abc, kernel, chunks, lsh)
     ),
     (abc, dict(chunk_size=7.5), "`chunk_size` must be an int or None, but is of the type float"),
-    (abc, dict(scale="1"), "`scale` must be a float or an int or None, but is of the type str"),
-    (step, dict(scale="1"), "`scale` must be a float or an int or None, but is of the type str"),
     (window, dict(causal="yes"), "`causal` must be a bool, but is of the type str"),
     (kernel, dict(floor=1.5), "at least 0 and at most 1, but is 1.5 instead"),
     (lsh, dict(rounds=0), "`rounds` must be at least 1, but is 0 instead"),

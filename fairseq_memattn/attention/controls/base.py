@@ -231,6 +231,10 @@ class Control(nn.Module, ABC):
         written = is_written(state.log_mass).unsqueeze(2)
         return weights * to_query_heads(written, q.shape[1])
 
+    def by_head(self, x: Tensor) -> Tensor:
+        """(B, S, heads X) as (B, heads, S, X)."""
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
     def extra_repr(self) -> str:
         return f"slots={self.slots}, heads={self.heads}"
 
@@ -391,10 +395,9 @@ def positions_of(
     k: (B, H, S, D); start: (B,), the tokens of earlier steps
     """
     if key_padding_mask is None:
-        tokens = torch.ones(k.shape[0], k.shape[2], dtype=torch.long, device=k.device)
+        positions = torch.arange(k.shape[2], device=k.device).expand(k.shape[0], -1)
     else:
-        tokens = (~key_padding_mask).long()
-    positions = tokens.cumsum(dim=1) - 1
+        positions = (~key_padding_mask).cumsum(dim=1) - 1
     return positions if start is None else positions + start.unsqueeze(1)
 
 

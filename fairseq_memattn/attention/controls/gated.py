@@ -55,11 +55,6 @@ class GatedControl(Control):
         """log g of x (B, S, E), whatever is padding."""
         return logsigmoid(self.by_head(self.proj(x))) / DAMPING
 
-    def by_head(self, logits: Tensor) -> Tensor:
-        """(B, S, heads M) as (B, heads, S, M)."""
-        by_head: Tensor = logits.unflatten(2, (self.heads, self.slots))
-        return by_head.transpose(1, 2)
-
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:

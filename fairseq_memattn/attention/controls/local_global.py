@@ -10,6 +10,7 @@ from fairseq_memattn.attention.controls.base import Control, Tokens, positions_o
 from fairseq_memattn.attention.controls.global_tokens import GlobalControl, GlobalOptions
 from fairseq_memattn.attention.controls.options import OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
+from fairseq_memattn.attention.ops.common import unless_padding
 from fairseq_memattn.attention.ops.heads import grouped_attention
 from fairseq_memattn.attention.ops.window import Window, window_attention, window_write
 
@@ -105,7 +106,7 @@ class LocalGlobalControl(Control):
         for t in range(q.shape[2]):
             after = self._push(state, k[:, :, t], v[:, :, t], chosen[:, t])
             if mask is not None:
-                after = _unless(mask[:, t], after, state)
+                after = unless_padding(mask[:, t], after, state)
             state = after
             outputs.append(_read(q[:, :, t : t + 1], state))
         return torch.cat(outputs, dim=2), state
@@ -174,13 +175,3 @@ def _read(q: Tensor, state: LocalGlobalState, dropout: float = 0.0) -> Tensor:
     seen = state.seen | ~state.seen.any(dim=1, keepdim=True)
     out = grouped_attention(q, state.keys, state.values, seen[:, None, None], dropout, None)
     return out.to(q.dtype)
-
-
-def _unless(padding: Tensor, after: LocalGlobalState, before: LocalGlobalState) -> LocalGlobalState:
-    """The state before, in the rows whose token is padding (B,)."""
-    return LocalGlobalState(
-        *(
-            torch.where(padding.view(-1, *[1] * (new.dim() - 1)), old, new)
-            for new, old in zip(after, before, strict=True)
-        )
-    )

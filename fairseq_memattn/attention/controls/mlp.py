@@ -88,8 +88,7 @@ class MLPControl(NormalisedControl):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (B, S, E). Returns log alpha (B, heads, S, M), in float32."""
-        logits = self.proj(x).unflatten(2, (self.heads, self.slots)).transpose(1, 2)
-        return log_control(logits, self.activation)
+        return log_control(self.by_head(self.proj(x)), self.activation)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, activation={self.activation}"

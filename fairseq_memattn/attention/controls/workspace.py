@@ -60,18 +60,13 @@ class WorkspaceControl(NormalisedControl):
 
     def look(self, memory: Tensor, x: Tensor) -> Tensor:
         """log alpha (B, heads, S, M) of a memory (B, M, E) that attends to x (B, S, E)."""
-        q, k = self._by_head(self.q_proj(memory)), self._by_head(self.k_proj(x))
+        q, k = self.by_head(self.q_proj(memory)), self.by_head(self.k_proj(x))
         logits: Tensor = k @ q.transpose(2, 3)
         logits = logits.to(accumulation_dtype(logits))
         return logits * float(q.shape[-1] ** -0.5)
 
     def update(self, memory: Tensor, x: Tensor, phi: Tensor) -> Tensor:
         """The memory of the next layer, (B, M, E)."""
-        found = phi.transpose(2, 3) @ self._by_head(self.v_proj(x)).to(phi.dtype)
+        found = phi.transpose(2, 3) @ self.by_head(self.v_proj(x)).to(phi.dtype)
         memory = memory + found.transpose(1, 2).flatten(2).to(memory.dtype)
         return layer_norm(memory, memory.shape[-1:])
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        """(B, length, E) as (B, heads, length, E / heads)."""
-        heads: Tensor = x.unflatten(2, (self.heads, -1))
-        return heads.transpose(1, 2)

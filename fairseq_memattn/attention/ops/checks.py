@@ -119,17 +119,12 @@ def check_same_dtype(**tensors: Tensor) -> None:
             )
 
 
-def check_options(causal: bool, scale: float | None, chunk_size: int | None) -> None:
+def check_options(causal: bool, chunk_size: int | None) -> None:
     """Raises TypeError for an option of another type, and ValueError for a chunk size below 1."""
     check_type("causal", causal, bool)
-    check_scale(scale)
     check_type("chunk_size", chunk_size, int, NoneType)
     if chunk_size is not None:
         check_least(1, chunk_size=chunk_size)
-
-
-def check_scale(scale: float | None) -> None:
-    check_type("scale", scale, float, int, NoneType)
 
 
 def check_causal(q: Tensor, k: Tensor) -> None:

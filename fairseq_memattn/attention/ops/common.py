@@ -79,6 +79,7 @@ def accumulation_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
+S = TypeVar("S", bound=tuple[Tensor, ...])
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -111,11 +112,17 @@ def over_tokens(logits: Tensor) -> Tensor:
     return logits.transpose(-2, -1).softmax(dim=-1).transpose(-2, -1)
 
 
-def omit_padding(control: Tensor, key_padding_mask: Tensor | None, nothing: float = 0.0) -> Tensor:
-    """A control (B, H or 1, S, M), `nothing` at padding (B, S): -inf in log alpha, 0 in phi."""
+def omit_padding(x: Tensor, key_padding_mask: Tensor | None, nothing: float = 0.0) -> Tensor:
+    """x (B, *, S, *), `nothing` at padding (B, S): -inf in log alpha, 0 in phi and in outputs."""
     if key_padding_mask is None:
-        return control
-    return control.masked_fill(key_padding_mask[:, None, :, None], nothing)
+        return x
+    return x.masked_fill(key_padding_mask[:, None, :, None], nothing)
+
+
+def unless_padding(padding: Tensor, after: S, before: S) -> S:
+    """The state before a token in the rows whose token is padding (B,), and else that after it."""
+    shapes = (padding.view(-1, *[1] * (x.dim() - 1)) for x in after)
+    return type(after)(*map(torch.where, shapes, before, after))
 
 
 SHORTEST = 1e-3

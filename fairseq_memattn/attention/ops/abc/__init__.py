@@ -28,7 +28,6 @@ from fairseq_memattn.attention.ops.checks import (
     check_memory_state,
     check_options,
     check_packed,
-    check_scale,
     check_shapes,
     check_tensors,
     check_type,
@@ -173,7 +172,7 @@ def abc_attention(
     what is no tensor.
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
-    check_options(causal, scale, chunk_size)
+    check_options(causal, chunk_size)
     scale = read_scale(q, scale)
     if cu_seqlens is not None:
         check_packed(q, cu_seqlens, causal, key_padding_mask)
@@ -277,7 +276,6 @@ def abc_step(
     or no `MemoryState`.
     """
     check_shapes(q, k, v, log_alpha, key_padding_mask)
-    check_scale(scale)
     check_causal(q, k)
     if state is not None:
         check_memory_state(state, k, log_alpha)
@@ -404,7 +402,6 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     and devices that do not fit together.
     """
     check_tensors(q=q)
-    check_scale(scale)
     _check_memory(q, state)
     return read_memory(q, state, scale)
 

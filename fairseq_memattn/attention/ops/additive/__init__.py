@@ -28,7 +28,6 @@ from fairseq_memattn.attention.ops.checks import (
     check_context,
     check_memory_state,
     check_options,
-    check_scale,
     check_shapes,
 )
 from fairseq_memattn.attention.ops.common import (
@@ -65,7 +64,7 @@ def additive_attention(
     included, as in `abc_attention`.
     """
     check_shapes(q, k, v, phi, key_padding_mask, "phi")
-    check_options(causal, scale, chunk_size)
+    check_options(causal, chunk_size)
     check_context(causal, context_group)
     if not causal:
         return read_memory(q, additive_write(k, v, phi, key_padding_mask), scale)
@@ -93,7 +92,6 @@ def additive_step(
 ) -> tuple[Tensor, MemoryState]:
     """Continues causal attention by T >= 1 positions (equation 5), as `abc_step` does."""
     check_shapes(q, k, v, phi, key_padding_mask, "phi")
-    check_scale(scale)
     check_causal(q, k)
     if state is not None:
         check_memory_state(state, k, phi)

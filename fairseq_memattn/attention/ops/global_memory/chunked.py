@@ -23,7 +23,7 @@ from fairseq_memattn.attention.ops.checks import (
     check_shape,
     check_tensors,
 )
-from fairseq_memattn.attention.ops.common import EMPTY, full_precision, scaled
+from fairseq_memattn.attention.ops.common import EMPTY, full_precision, omit_padding, scaled
 from fairseq_memattn.attention.ops.window import Window, window_attention
 
 # Chunks larger than this never use explicit logits.
@@ -73,7 +73,7 @@ def global_memory_attention(
         attend = _attend_apart if _copies_dominate(chunk_size, slots) else _attend_beside
         out = attend(q, k, v, k_mem, v_mem, real, chunk_size, scale, dropout)
         memory = attend_to_all(q_mem, k, v, k_mem, v_mem, key_padding_mask, scale, dropout)
-    return hide_padding(out, key_padding_mask), memory
+    return omit_padding(out, key_padding_mask), memory
 
 
 @full_precision
@@ -166,13 +166,6 @@ def _check_alike(tensors: dict[str, Tensor]) -> None:
     first, *_ = tensors.values()
     for name, x in tensors.items():
         check_shape(name, x, first.shape)
-
-
-def hide_padding(out: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """(B, H, S, D), zeros at padding."""
-    if key_padding_mask is None:
-        return out
-    return out.masked_fill(key_padding_mask[:, None, :, None], 0.0)
 
 
 def _copies_dominate(chunk: int, slots: int) -> bool:

@@ -106,7 +106,7 @@ def kernel_attention(
     Raises ValueError for shapes that do not fit together.
     """
     _check_shapes(phi_q, phi_k, v, key_padding_mask)
-    check_options(causal, None, chunk_size)
+    check_options(causal, chunk_size)
     _check_floor(floor)
     if not causal:
         if log_gate is not None:

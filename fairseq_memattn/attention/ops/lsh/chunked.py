@@ -28,15 +28,12 @@ from fairseq_memattn.attention.ops.common import (
     EMPTY,
     accumulation_dtype,
     full_precision,
+    omit_padding,
     on_device,
     scaled,
     unit_vectors,
 )
-from fairseq_memattn.attention.ops.global_memory.chunked import (
-    attend_to_all,
-    check_inputs,
-    hide_padding,
-)
+from fairseq_memattn.attention.ops.global_memory.chunked import attend_to_all, check_inputs
 
 # Subtracted from a token's logit with itself: far above any logit, and far from `EMPTY`.
 SELF_PENALTY = 1e5
@@ -104,7 +101,7 @@ def lsh_memory_attention(
     if k_mem.shape[2]:
         logits = queries @ memory_keys.transpose(2, 3)
         sums.append(_read(logits, memory_values, dropout))
-    out = hide_padding(_combine(sums), key_padding_mask)
+    out = omit_padding(_combine(sums), key_padding_mask)
     memory_queries = q_mem.to(dtype)
     memory = attend_to_all(
         memory_queries, keys, values, memory_keys, memory_values, key_padding_mask, scale, dropout

@@ -30,7 +30,9 @@ from fairseq_memattn.attention.ops.common import (
     full_precision,
     is_written,
     mass_where,
+    omit_padding,
     scaled,
+    unless_padding,
 )
 from fairseq_memattn.attention.ops.heads import by_key_head, by_query_head, to_query_heads
 from fairseq_memattn.attention.ops.rotary import Rotation
@@ -156,7 +158,7 @@ def spill_attention(
         out = _merged(
             out, *_read_slots(q, _spilled(k, v, learned.write_logits(k), first | ~real)), learned
         )
-    return _hide(out, key_padding_mask).to(q.dtype)
+    return omit_padding(out, key_padding_mask).to(q.dtype)
 
 
 @full_precision
@@ -180,7 +182,7 @@ def spill_step(
     if k.shape[2] == 1:
         after = _push(k, v, places, learned, state, rotation, key_padding_mask)
         out = spill_read(q, after, places, learned, rotation=rotation)
-        return _hide(out, key_padding_mask), after
+        return omit_padding(out, key_padding_mask), after
     return _advance(q, k, v, places, learned, state, rotation, key_padding_mask, 0.0)
 
 
@@ -334,21 +336,7 @@ def _push(
         memory = write_one(leaving, value, log_alpha, memory)
     positions = torch.cat([state.positions[:, 1:], _positions(index, rotation)], dim=1)
     after = SpillState(keys, values, *memory, positions, state.tokens + 1)
-    if key_padding_mask is None:
-        return after
-    return SpillState(
-        *(
-            torch.where(key_padding_mask.view(-1, *[1] * (new.dim() - 1)), old, new)
-            for old, new in zip(state, after, strict=True)
-        )
-    )
-
-
-def _hide(out: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """Zeros at padding."""
-    if key_padding_mask is None:
-        return out
-    return out.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+    return after if key_padding_mask is None else unless_padding(key_padding_mask, after, state)
 
 
 def _turned(x: Tensor, rotation: Rotation | None) -> Tensor:

@@ -21,7 +21,6 @@ from fairseq_memattn.attention.ops.checks import (
     check_devices,
     check_mask,
     check_query_heads,
-    check_scale,
     check_shape,
     check_shapes,
     check_state,
@@ -92,7 +91,7 @@ def window_attention(
     Raises ValueError for shapes that do not fit together, and RuntimeError for more global tokens
     than `max_global`; on a GPU that is a device-side assertion, as nothing waits for the number.
     """
-    _check_inputs(q, k, v, key_padding_mask, scale)
+    _check_inputs(q, k, v, key_padding_mask)
     check_type("causal", causal, bool)
     check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
     check_devices("k", k.device, global_mask=global_mask)
@@ -142,7 +141,7 @@ def window_step(
 
     Raises ValueError for shapes, or a state, that do not fit.
     """
-    _check_inputs(q, k, v, key_padding_mask, scale)
+    _check_inputs(q, k, v, key_padding_mask)
     if state is None:
         state = WindowState.empty(k, v, window)
     _check_state(state, k, window)
@@ -195,7 +194,7 @@ def window_read(
 
     Raises ValueError for shapes, or a state, that do not fit.
     """
-    _check_inputs(q, q, q, None, scale)
+    _check_inputs(q, q, q, None)
     check_type("state", state, WindowState)
     heads = state.keys.shape[1]
     check_query_heads("state.keys", heads, q)
@@ -242,12 +241,9 @@ class Packing(NamedTuple):
         return out if self.order is None else take(out, self.order.argsort(dim=1))
 
 
-def _check_inputs(
-    q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, scale: float | None
-) -> None:
+def _check_inputs(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> None:
     # There are no write logits; k has a shape that they could have.
     check_shapes(q, k, v, k, key_padding_mask)
-    check_scale(scale)
     check_causal(q, k)
 
 
