@@ -118,7 +118,7 @@ def test_a_wrong_environment_variable(monkeypatch):
 def test_no_data_is_read_on_the_way_to_the_backend(monkeypatch):
     """Tensors of the meta device have no data: a read-back raises."""
 
-    def backend(q, k, v, s, mask, state, scale, chunk_size):
+    def backend(q, k, v, s, state, scale, chunk_size):
         return torch.empty_like(q), MemoryState.empty(k, v, s)
 
     monkeypatch.setattr(abc, "BACKENDS", {"chunked": backend})

@@ -67,8 +67,8 @@ def causal_backends(
 ) -> dict[str, Form]:
     """The causal form over T positions from a given memory, by the name of the backend.
 
-    A form takes q, k, v, log_alpha, key_padding_mask, state (None is empty), scale and chunk_size
-    (None chooses one). log_alpha writes no padding: `omit_padding`.
+    A form takes q, k, v, log_alpha, state (None is empty), scale and chunk_size (None chooses one).
+    log_alpha writes no padding: `omit_padding`.
 
     chunked, naive: of q, k, v, log_alpha in the accumulation dtype, state, scale and chunk_size
     normalised: whether log_alpha is that; if not, it is phi, which nothing divides
@@ -87,7 +87,6 @@ def _in_pytorch(
     k: Tensor,
     v: Tensor,
     log_alpha: Tensor,
-    key_padding_mask: Tensor | None,
     state: MemoryState | None,
     scale: float,
     chunk_size: int | None,
@@ -99,26 +98,14 @@ def _in_pytorch(
     return out.to(q.dtype), after
 
 
-def _by_kernels(
-    normalised: bool,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_alpha: Tensor,
-    key_padding_mask: Tensor | None,
-    state: MemoryState | None,
-    *args: Any,
-    **packed: Any,
-) -> tuple[Tensor, MemoryState]:
+def _by_kernels(normalised: bool, *args: Any, **packed: Any) -> tuple[Tensor, MemoryState]:
+    return _sums_by_kernels(*args, normalised=normalised, **packed)[:2]
+
+
+def _sums_by_kernels(*args: Any, normalised: bool = True, **options: Any) -> Any:
     from fairseq_memattn.attention.ops.abc.triton.operators import causal_attention
 
-    def attend(
-        q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState | None
-    ) -> tuple[Tensor, MemoryState]:
-        inputs = (q, k, v, log_alpha, key_padding_mask, state)
-        return causal_attention(*inputs, *args, normalised=normalised, **packed)[:2]
-
-    return copy_keys(attend)(q, k, v, log_alpha, state)
+    return copy_keys(partial(causal_attention, normalised=normalised, **options))(*args)
 
 
 def _finite(log_alpha: Tensor, dtype: torch.dtype) -> Tensor:
@@ -191,7 +178,7 @@ def abc_attention(
         alone = short.attention(q, k, v, _finite(log_alpha, accumulation_dtype(q)), scale)
         if alone is not None:
             return alone.to(q.dtype)
-    out, _ = attend(q, k, v, log_alpha, key_padding_mask, state, scale, chunk_size)
+    out, _ = attend(q, k, v, log_alpha, state, scale, chunk_size)
     return out
 
 
@@ -209,13 +196,13 @@ def _packed(
     if attend is BACKENDS["triton"]:
         if is_immediate(cu_seqlens) and not torch.compiler.is_compiling():
             ends_of(cu_seqlens, q.shape[2])
-        return attend(q, k, v, log_alpha, None, None, scale, None, cu_seqlens=cu_seqlens)[0]
+        return attend(q, k, v, log_alpha, None, scale, None, cu_seqlens=cu_seqlens)[0]
     ends = ends_of(cu_seqlens, q.shape[2])
     outs = []
     for start, end in itertools.pairwise(ends):
         if end > start:
             tokens = (x[:, :, start:end] for x in (q, k, v, log_alpha))
-            outs.append(attend(*tokens, None, None, scale, chunk_size)[0])
+            outs.append(attend(*tokens, None, scale, chunk_size)[0])
     return torch.cat([*outs, torch.zeros_like(q[:, :, ends[-1] :])], dim=2)
 
 
@@ -240,7 +227,7 @@ def _packed_part(
     attend = choose(BACKENDS, q, log_alpha.shape[3])
     inputs = (q, k, v, log_alpha)
     begun = (x[:, :, :first] for x in inputs)
-    out, _ = attend(*begun, None, state, scale, chunk_size)
+    out, _ = attend(*begun, state, scale, chunk_size)
     if first == length:
         return out
     q, k, v, log_alpha = (x[:, :, first:] for x in inputs)
@@ -301,27 +288,55 @@ def advance(
     log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
     if context_group is not None:
         state = memory_before(abc_write(k, v, log_alpha), context_group, start=state)
-    if q.shape[2] > 1:
-        attend = choose(BACKENDS, q, log_alpha.shape[3])
-        out, after = attend(q, k, v, log_alpha, key_padding_mask, state, scale, None)
-        return out, _overwritten(state, after) if in_place else after
-    before = state or MemoryState.empty(k, v, log_alpha)
-    has_no_kernel = q.shape[1] != k.shape[1] or needs_gradient(q, k, v, log_alpha, *before)
-    step = choose(STEPS, q, log_alpha.shape[3], has_no_kernel)
-    return step(q, k, v, log_alpha, before, scale, in_place)
+    return go_on(BACKENDS, STEPS, q, k, v, log_alpha, state, scale, in_place)
 
 
-def _step(
+def go_on(
+    backends: dict[str, Form],
+    steps: dict[str, Form],
     q: Tensor,
     k: Tensor,
     v: Tensor,
     log_alpha: Tensor,
-    state: MemoryState,
+    state: MemoryState | None,
     scale: float,
-    in_place: bool,
+    in_place: bool = False,
 ) -> tuple[Tensor, MemoryState]:
-    after = write_one(k, v, log_alpha, state)
-    return read_memory(q, after, scale), _overwritten(state, after) if in_place else after
+    """T >= 1 positions after a state, by a causal form or one step. log_alpha: as of the forms"""
+    if q.shape[2] > 1:
+        attend = choose(backends, q, log_alpha.shape[3])
+        out, after = attend(q, k, v, log_alpha, state, scale, None)
+        return out, _overwritten(state, after) if in_place else after
+    before = state or MemoryState.empty(k, v, log_alpha)
+    has_no_kernel = q.shape[1] != k.shape[1] or needs_gradient(q, k, v, log_alpha, *before)
+    step = choose(steps, q, log_alpha.shape[3], has_no_kernel)
+    return step(q, k, v, log_alpha, before, scale, in_place)
+
+
+def step_backends(write: Callable[..., MemoryState], *, normalised: bool) -> dict[str, Form]:
+    """One position of the causal form. The kernel has no gradients, nor groups of queries.
+
+    write: the memory after one token, of k, v, log_alpha and the memory before it
+    """
+
+    def in_pytorch(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        log_alpha: Tensor,
+        state: MemoryState,
+        scale: float,
+        in_place: bool,
+    ) -> tuple[Tensor, MemoryState]:
+        after = write(k, v, log_alpha, state)
+        return read_memory(q, after, scale), _overwritten(state, after) if in_place else after
+
+    def by_kernel(*args: Any) -> tuple[Tensor, MemoryState]:
+        from fairseq_memattn.attention.ops.abc.triton.decoding import step
+
+        return step(*args, normalised=normalised)
+
+    return {"chunked": in_pytorch, "naive": in_pytorch, "triton": by_kernel}
 
 
 def _overwritten(state: MemoryState | None, after: MemoryState) -> MemoryState:
@@ -331,25 +346,11 @@ def _overwritten(state: MemoryState | None, after: MemoryState) -> MemoryState:
     return state
 
 
-def step_by_kernel(*args: Any, normalised: bool = True) -> tuple[Tensor, MemoryState]:
-    from fairseq_memattn.attention.ops.abc.triton.decoding import step
-
-    return step(*args, normalised=normalised)
-
-
-def _sums_by_kernels(
-    q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState, *args: Any
-) -> tuple[Tensor, MemoryState, Tensor]:
-    from fairseq_memattn.attention.ops.abc.triton.operators import causal_attention
-
-    return causal_attention(q, k, v, log_alpha, None, state, *args, normalised=True, log_sum=True)
-
-
 # As `BACKENDS`.
 SUMS: dict[str, Sums] = {
     "chunked": chunked.causal_sums,
     "naive": copy_keys(naive.causal_sums),
-    "triton": copy_keys(_sums_by_kernels),
+    "triton": partial(_sums_by_kernels, log_sum=True),
 }
 
 
@@ -365,10 +366,6 @@ def abc_step_sums(
     log_alpha = _finite(log_alpha, accumulation_dtype(q))
     attend = choose(SUMS, q, log_alpha.shape[3])
     return attend(q, k, v, log_alpha, state, read_scale(q, None), None)
-
-
-# One position of the causal form. The kernel has no gradients, nor groups of queries.
-STEPS: dict[str, Form] = {"chunked": _step, "naive": _step, "triton": step_by_kernel}
 
 
 @full_precision
@@ -465,3 +462,6 @@ def write_one(k: Tensor, v: Tensor, log_alpha: Tensor, state: MemoryState) -> Me
         torch.lerp(state.values, v.to(fresh.dtype), fresh),
         joint_mass(state.log_mass, log_alpha),
     )
+
+
+STEPS = step_backends(write_one, normalised=True)

@@ -9,17 +9,15 @@ Where phi is 0 nothing is written, and a slot into which nothing was written is 
 memory is a `MemoryState` whose log_mass is 0 in the slots that hold something.
 """
 
-from functools import partial
-
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from fairseq_memattn.attention.ops.abc import (
-    Form,
     causal_backends,
+    go_on,
     read_memory,
-    step_by_kernel,
+    step_backends,
 )
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.additive import naive
@@ -36,7 +34,6 @@ from fairseq_memattn.attention.ops.common import (
     choose,
     full_precision,
     mass_where,
-    needs_gradient,
     omit_padding,
     read_scale,
 )
@@ -74,7 +71,7 @@ def additive_attention(
     state = None
     if context_group is not None:
         state = memory_before(additive_write(k, v, phi), context_group, weigh=sums)
-    out, _ = attend(q, k, v, phi, key_padding_mask, state, read_scale(q, scale), chunk_size)
+    out, _ = attend(q, k, v, phi, state, read_scale(q, scale), chunk_size)
     return out
 
 
@@ -100,38 +97,7 @@ def additive_step(
     if context_group is not None:
         written = additive_write(k, v, phi)
         state = memory_before(written, context_group, weigh=sums, start=state)
-    if q.shape[2] > 1:
-        attend = choose(BACKENDS, q, phi.shape[3])
-        return attend(q, k, v, phi, key_padding_mask, state, scale, None)
-    before = state or MemoryState.empty(k, v, phi)
-    has_no_kernel = q.shape[1] != k.shape[1] or needs_gradient(q, k, v, phi, *before)
-    step = choose(STEPS, q, phi.shape[3], has_no_kernel)
-    return step(q, k, v, phi, before, scale, False)
-
-
-def _step(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    phi: Tensor,
-    state: MemoryState,
-    scale: float,
-    in_place: bool,
-) -> tuple[Tensor, MemoryState]:
-    written = _written(k, v, phi.to(accumulation_dtype(q)))
-    state = MemoryState(
-        state.keys + written.keys,
-        state.values + written.values,
-        torch.maximum(state.log_mass, written.log_mass),
-    )
-    return read_memory(q, state, scale), state
-
-
-STEPS: dict[str, Form] = {
-    "chunked": _step,
-    "naive": _step,
-    "triton": partial(step_by_kernel, normalised=False),
-}
+    return go_on(BACKENDS, STEPS, q, k, v, phi, state, scale)
 
 
 @full_precision
@@ -147,3 +113,15 @@ def _written(k: Tensor, v: Tensor, phi: Tensor) -> MemoryState:
     write = phi.transpose(2, 3)
     log_mass = mass_where((phi != 0).any(dim=2), phi.dtype)
     return MemoryState(write @ k.to(phi.dtype), write @ v.to(phi.dtype), log_mass)
+
+
+def _write_one(k: Tensor, v: Tensor, phi: Tensor, state: MemoryState) -> MemoryState:
+    written = _written(k, v, phi.to(accumulation_dtype(k)))
+    return MemoryState(
+        state.keys + written.keys,
+        state.values + written.values,
+        torch.maximum(state.log_mass, written.log_mass),
+    )
+
+
+STEPS = step_backends(_write_one, normalised=False)

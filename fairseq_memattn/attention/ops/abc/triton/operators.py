@@ -24,7 +24,6 @@ def causal_attention(
     k: Tensor,
     v: Tensor,
     log_alpha: Tensor,
-    key_padding_mask: Tensor | None,
     state: MemoryState | None,
     scale: float,
     chunk_size: int | None,
@@ -37,7 +36,7 @@ def causal_attention(
 
     q, k, v: (B, H, T, D); state: of every sequence
     log_alpha: (B, H or 1, T, M), without padding; or phi that nothing divides if not normalised
-    key_padding_mask, chunk_size: ignored
+    chunk_size: ignored
     cu_seqlens: (N + 1,), where B is 1 and row 0 holds N sequences one after another: sequence n
         from cu_seqlens[n] to cu_seqlens[n + 1]
     log_sum: whether the log of the sum of exp(read logit) is wanted, of a normalised form
