@@ -29,9 +29,9 @@ from fairseq_memattn.models.gmat_config import (
     GenBertConfig,
     check_positions,
     resolve_defaults,
-    told_by_flags,
 )
 from fairseq_memattn.modules.genbert_decoder import GenBertDecoder, GenBertEncoder
+from fairseq_memattn.modules.gmat_encoder import told_by_flags
 from fairseq_memattn.networks.genbert import GenBERTConfig
 
 

@@ -1,7 +1,5 @@
 """The flags of the GMAT family, for the command line and for YAML."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -16,7 +14,7 @@ from fairseq_memattn.errors import (
     size_option,
 )
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
-from fairseq_memattn.networks import gmat_layers
+from fairseq_memattn.modules.gmat_encoder import told_by_flags
 from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
 
 UNTIED = ("none", "qkv", "qkvo")
@@ -141,36 +139,6 @@ class GMATTransformerConfig(GMATConfig, ABCDecoderConfig):
     )
 
 
-# The flags of the network's options, by what its messages say.
-FLAGS = {
-    "`sparsity`": "--gmat-sparsity",
-    "`chunk_size`": "--gmat-chunk",
-    "`window`": "--gmat-window",
-    "`rounds`": "--gmat-lsh-rounds",
-    "`buckets`": "--gmat-lsh-buckets",
-    "`memory_slots`": "--gmat-memory",
-    "`memory_positions`": "--gmat-memory-positions",
-    "`compress_after`": "--gmat-compress-after",
-    "`memory_layers`": "--gmat-memory-layers",
-    "`num_hidden_layers`": "--encoder-layers",
-    "`decoder_layers`": "--decoder-layers",
-    "`position_embedding_type` must not be none": "--no-token-positional-embeddings does not work",
-    " instead.": "",
-}
-
-
-@contextmanager
-def told_by_flags() -> Iterator[None]:
-    """Raises the network's errors as MemAttnError with the names of flags."""
-    try:
-        yield
-    except ValueError as error:
-        message = str(error)
-        for name, told in FLAGS.items():
-            message = message.replace(name, told)
-        raise MemAttnError(message) from None
-
-
 def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
     """Gives args the values that neither the user nor the architecture has set, and checks all.
 
@@ -180,7 +148,6 @@ def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
     """
     set_defaults(args, config)
     check_fields(args, type(config))
-    has_positions = not getattr(args, "no_token_positional_embeddings", False)
     with told_by_flags():
         args.gmat_chunk = Sparsity(
             str(args.gmat_sparsity),
@@ -189,14 +156,6 @@ def resolve_defaults(args: Any, config: GMATConfig, longest: int) -> None:
             args.gmat_lsh_rounds,
             args.gmat_lsh_buckets or None,
         ).size
-        gmat_layers.GMATConfig(
-            num_hidden_layers=args.encoder_layers,
-            position_embedding_type="blocks" if has_positions else "none",
-            memory_slots=args.gmat_memory,
-            memory_positions=args.gmat_memory_positions,
-            compress_after=args.gmat_compress_after,
-            memory_layers=args.gmat_memory_layers,
-        )
     if not args.gmat_lsh_buckets:
         args.gmat_lsh_buckets = 2 * -(-longest // args.gmat_chunk)
 

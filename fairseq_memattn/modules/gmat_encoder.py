@@ -1,6 +1,8 @@
 """GMAT's encoder as an encoder of fairseq: its flags, time first, and how it loads checkpoints."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,6 +23,36 @@ logger = logging.getLogger(__name__)
 
 # What fairseq has time first in the encoder's output.
 TIME_FIRST = ("encoder_out", "encoder_states")
+
+
+# The flags of the network's options, by what its messages say.
+FLAGS = {
+    "`sparsity`": "--gmat-sparsity",
+    "`chunk_size`": "--gmat-chunk",
+    "`window`": "--gmat-window",
+    "`rounds`": "--gmat-lsh-rounds",
+    "`buckets`": "--gmat-lsh-buckets",
+    "`memory_slots`": "--gmat-memory",
+    "`memory_positions`": "--gmat-memory-positions",
+    "`compress_after`": "--gmat-compress-after",
+    "`memory_layers`": "--gmat-memory-layers",
+    "`num_hidden_layers`": "--encoder-layers",
+    "`decoder_layers`": "--decoder-layers",
+    "`position_embedding_type` must not be none": "--no-token-positional-embeddings does not work",
+    " instead.": "",
+}
+
+
+@contextmanager
+def told_by_flags() -> Iterator[None]:
+    """Raises the network's errors as MemAttnError with the names of flags."""
+    try:
+        yield
+    except ValueError as error:
+        message = str(error)
+        for name, told in FLAGS.items():
+            message = message.replace(name, told)
+        raise MemAttnError(message) from None
 
 
 def network_config(cfg: Any, embed_tokens: nn.Embedding) -> GMATConfig:
@@ -71,7 +103,9 @@ class GMATEncoder(KeepsDropout, gmat.GMATEncoder, FairseqEncoder):
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         FairseqEncoder.__init__(self, dictionary)
         self.cfg = cfg
-        gmat.GMATEncoder.__init__(self, network_config(cfg, embed_tokens), embed_tokens)
+        with told_by_flags():
+            config = network_config(cfg, embed_tokens)
+        gmat.GMATEncoder.__init__(self, config, embed_tokens)
         self.register_buffer("version", torch.Tensor([3]))
         use_fairseq_dropout(self, "GMATEncoder")
         self.quant_noise = None
