@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_memattn.attention.controls.base import Shared, positions_of
 from fairseq_memattn.attention.controls.softmax import SoftmaxControl
 from fairseq_memattn.attention.nn import ABCAttention
-from fairseq_memattn.attention.ops.checks import check_dropout, check_sizes
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.rotary import Rotary
 from fairseq_memattn.networks.blocks import activation
 
@@ -64,8 +64,8 @@ class DecoderSizes:
 
     def __post_init__(self) -> None:
         names = ("vocab_size", "embed_dim", "inner_dim", "layers", "heads")
-        check_sizes(**{name: getattr(self, name) for name in names})
-        check_dropout(self.dropout)
+        check.sizes(**{name: getattr(self, name) for name in names})
+        check.dropout(self.dropout)
         if not self.controls:
             raise ValueError("`controls` must name the control of one layer at least.")
         for entry in self.controls:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, relu, scaled_dot_product_attention
 
 from fairseq_memattn.attention.nn.dropout import AttentionDropout
-from fairseq_memattn.attention.ops.checks import check_dropout, check_sizes
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.key_values import KeyValues
 from fairseq_memattn.attention.ops.relative_position import (
     check_buckets,
@@ -54,8 +54,8 @@ class T5Sizes:
 
     def __post_init__(self) -> None:
         names = ("vocab_size", "layers", "embed_dim", "ffn_dim", "heads", "head_dim")
-        check_sizes(**{name: getattr(self, name) for name in names})
-        check_dropout(self.dropout)
+        check.sizes(**{name: getattr(self, name) for name in names})
+        check.dropout(self.dropout)
         for bidirectional in (True, False):
             check_buckets(
                 bidirectional=bidirectional, buckets=self.buckets, max_distance=self.max_distance

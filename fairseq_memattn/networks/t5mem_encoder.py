@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.memory_slots import MemorySlotAttention, SlotPositionBias
-from fairseq_memattn.attention.ops.checks import check_sizes
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.networks.t5 import Encoded, T5Encoder
 from fairseq_memattn.networks.t5_layers import (
     Residual,
@@ -67,7 +67,7 @@ class T5MemSizes(T5Sizes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(slots=self.slots, sequences=self.sequences)
+        check.sizes(slots=self.slots, sequences=self.sequences)
         for name, choices in (
             ("selector_query", QUERIES),
             ("sequence_positions", SEQUENCE_POSITIONS),

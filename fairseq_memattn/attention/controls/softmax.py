@@ -7,7 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.controls.base import Control, Tokens, units_of
 from fairseq_memattn.attention.controls.options import LARGEST, ControlOptions, Sizes
-from fairseq_memattn.attention.ops.checks import check_type
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.key_values import KeyValues
 
 
@@ -30,7 +30,7 @@ class SoftmaxControl(Control):
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, state: KeyValues | None
     ) -> tuple[Tensor, KeyValues]:
-        check_type("state", state, KeyValues, NoneType)
+        check.instance("state", state, KeyValues, NoneType)
         new = self.write(k, v, tokens)
         before = 0 if state is None else state.keys.shape[2]
         state = new if state is None else state.join(new)

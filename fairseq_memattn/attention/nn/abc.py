@@ -17,15 +17,7 @@ from fairseq_memattn.attention.controls.registry import control_class, make_cont
 from fairseq_memattn.attention.nn.control_pool import LayerControl
 from fairseq_memattn.attention.nn.dropout import AttentionDropout, project
 from fairseq_memattn.attention.nn.inspection import after_each_token, around_each_token
-from fairseq_memattn.attention.ops.checks import (
-    check_batch,
-    check_dropout,
-    check_heads,
-    check_packed,
-    check_shape,
-    check_sizes,
-    check_type,
-)
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype, is_written
 from fairseq_memattn.attention.ops.heads import to_query_heads
 from fairseq_memattn.attention.ops.packed import Rows
@@ -103,18 +95,18 @@ class ABCAttention(AttentionDropout):
         max_positions: int = 1024,
         **options: Any,
     ) -> None:
-        check_type("control", control, str, Control, LayerControl)
+        check.instance("control", control, str, Control, LayerControl)
         super().__init__()
         if head_dim is None:
-            check_heads(embed_dim, num_heads)
+            check.heads(embed_dim, num_heads)
             head_dim = embed_dim // num_heads
-        check_sizes(embed_dim=embed_dim, num_heads=num_heads, head_dim=head_dim)
-        check_heads(num_heads, num_kv_heads or num_heads, "num_heads", "num_kv_heads")
-        check_type("rotary", rotary, Rotary, NoneType)
-        check_type("causal", causal, bool)
-        check_dropout(dropout)
+        check.sizes(embed_dim=embed_dim, num_heads=num_heads, head_dim=head_dim)
+        check.heads(num_heads, num_kv_heads or num_heads, "num_heads", "num_kv_heads")
+        check.instance("rotary", rotary, Rotary, NoneType)
+        check.instance("causal", causal, bool)
+        check.dropout(dropout)
         if source_dim is not None:
-            check_sizes(source_dim=source_dim)
+            check.sizes(source_dim=source_dim)
         if causal and source_dim is not None:
             raise ValueError(
                 f"`source_dim` must be None for causal attention, which reads its own x, "
@@ -224,7 +216,7 @@ class ABCAttention(AttentionDropout):
         Raises ValueError for shapes that do not fit, for a source of a causal layer or of a window
         of encoder attention, and for cross attention without a source.
         """
-        check_type("shared", shared, Shared, NoneType)
+        check.instance("shared", shared, Shared, NoneType)
         if self.causal and source is not None:
             raise ValueError("causal attention reads its own `x`, but was given a `source`.")
         if source is not None:
@@ -236,7 +228,7 @@ class ABCAttention(AttentionDropout):
         self._check(x, source, key_padding_mask)
         self._check_positions(x, positions)
         if cu_seqlens is not None:
-            check_packed(x, cu_seqlens, self.causal, key_padding_mask)
+            check.packed(x, cu_seqlens, self.causal, key_padding_mask)
             if self.context_group is not None and not self.control.packs:
                 name = type(self.control).__name__
                 raise ValueError(f"`cu_seqlens` of {name} needs whole sequences in each process.")
@@ -311,7 +303,7 @@ class ABCAttention(AttentionDropout):
         if self.causal:
             raise ValueError("`write` needs causal=False; a causal layer has `step`.")
         self._check_not_centred()
-        check_batch("source", source, self.source_dim, key_padding_mask)
+        check.batch("source", source, self.source_dim, key_padding_mask)
         return self.control.tag_state(self.write_memory(self.tokens(source, key_padding_mask)))
 
     def read(self, x: Tensor, memory: Any) -> Tensor:
@@ -320,7 +312,7 @@ class ABCAttention(AttentionDropout):
         Raises ValueError for shapes that do not fit, and TypeError for a memory of another class
         than the control's.
         """
-        check_batch("x", x, self.embed_dim)
+        check.batch("x", x, self.embed_dim)
         self._check_state("memory", memory, x)
         return self.join(self.control.read(self.queries(x), self.control.plain_state(memory)))
 
@@ -477,8 +469,8 @@ class ABCAttention(AttentionDropout):
         return heads.transpose(1, 2)
 
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
-        check_batch("x", x, self.embed_dim)
-        check_batch("source", source, self.source_dim, key_padding_mask)
+        check.batch("x", x, self.embed_dim)
+        check.batch("source", source, self.source_dim, key_padding_mask)
         if source.shape[0] != x.shape[0]:  # `len` would make them constants of an exported graph
             raise ValueError(
                 f"`source` must have the {len(x)} rows of `x`, but has {len(source)} instead."
@@ -488,16 +480,16 @@ class ABCAttention(AttentionDropout):
         """The tensors of one state belong together, so that the first is all that is compared."""
         if self.control.own_state is None:
             return
-        check_type(name, state, self.control.own_state)
+        check.instance(name, state, self.control.own_state)
         wanted = (x.shape[0], self.num_kv_heads, self.control.state_slots, self.head_dim)
-        check_shape(f"{name}.{state._fields[0]}", state[0], wanted)
+        check.shape(f"{name}.{state._fields[0]}", state[0], wanted)
 
     def _check_positions(self, x: Tensor, positions: Tensor | None) -> None:
         if positions is None:
             return
         if self.rotary is None:
             raise ValueError("`positions` need a layer with `rotary`.")
-        check_type("positions", positions, Tensor)
+        check.instance("positions", positions, Tensor)
         length = x.shape[1]
         if positions.shape not in ((length,), (1, length), (x.shape[0], length)):
             raise ValueError(

@@ -11,16 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.dropout import AttentionDropout
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.blocks import reorder, tokens_first
-from fairseq_memattn.attention.ops.checks import (
-    check_dropout,
-    check_heads,
-    check_int,
-    check_least,
-    check_mask,
-    check_shape,
-    check_type,
-)
 from fairseq_memattn.attention.ops.common import unit_vectors
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     attend_to_all,
@@ -71,8 +63,8 @@ class Sparsity:
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None:
-                check_int(name, value)
-                check_least(smallest, **{name: value})
+                check.integer(name, value)
+                check.least(smallest, **{name: value})
         if self.buckets is not None and self.buckets % 2:
             raise ValueError(f"`buckets` must be even, but is {self.buckets} instead.")
 
@@ -163,8 +155,8 @@ class GlobalMemoryAttention(AttentionDropout):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        check_heads(embed_dim, num_heads)
-        check_dropout(dropout)
+        check.heads(embed_dim, num_heads)
+        check.dropout(dropout)
         if memory_projections not in MEMORY_PROJECTIONS:
             raise ValueError(
                 '`memory_projections` must be "", "qkv" or "qkvo", '
@@ -254,8 +246,8 @@ class GlobalMemoryAttention(AttentionDropout):
                 )
 
     def _check(self, x: Tensor, memory: Tensor, key_padding_mask: Tensor | None) -> None:
-        check_type("x", x, Tensor)
-        check_type("memory", memory, Tensor)
-        check_shape("x", x, ("B", "S", self.embed_dim))
-        check_shape("memory", memory, (x.shape[0], "M", x.shape[2]))
-        check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
+        check.instance("x", x, Tensor)
+        check.instance("memory", memory, Tensor)
+        check.shape("x", x, ("B", "S", self.embed_dim))
+        check.shape("memory", memory, (x.shape[0], "M", x.shape[2]))
+        check.mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))

@@ -8,16 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.dropout import AttentionDropout
-from fairseq_memattn.attention.ops.checks import (
-    check_axes,
-    check_dropout,
-    check_heads,
-    check_int,
-    check_mask,
-    check_shape,
-    check_sizes,
-    check_type,
-)
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.memory_slots import mem_attention
 from fairseq_memattn.attention.ops.relative_position import check_buckets, slot_position_bias
 
@@ -51,8 +42,8 @@ class SlotPositionBias(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        check_sizes(embed_dim=embed_dim, num_heads=num_heads, buckets=buckets)
-        check_int("max_distance", max_distance)
+        check.sizes(embed_dim=embed_dim, num_heads=num_heads, buckets=buckets)
+        check.integer("max_distance", max_distance)
         if not scale > 0:
             raise ValueError(f"`scale` must be above 0, but is {scale} instead.")
         check_buckets(bidirectional=True, buckets=buckets, max_distance=max_distance)
@@ -109,10 +100,10 @@ class MemorySlotAttention(AttentionDropout):
     ) -> None:
         super().__init__()
         if head_dim is None:
-            check_heads(embed_dim, num_heads)
+            check.heads(embed_dim, num_heads)
             head_dim = embed_dim // num_heads
-        check_sizes(embed_dim=embed_dim, num_heads=num_heads, head_dim=head_dim)
-        check_dropout(dropout)
+        check.sizes(embed_dim=embed_dim, num_heads=num_heads, head_dim=head_dim)
+        check.dropout(dropout)
         for name, value, default in (
             ("buckets", buckets, BUCKETS),
             ("max_distance", max_distance, MAX_DISTANCE),
@@ -206,18 +197,18 @@ class MemorySlotAttention(AttentionDropout):
         key_padding_mask: Tensor | None,
         position_bias: Tensor | None,
     ) -> None:
-        check_type("tokens", tokens, Tensor)
-        check_type("memory", memory, Tensor)
-        check_axes("tokens", tokens, "B", "K", "S", str(self.embed_dim))
-        check_shape("tokens", tokens, ("B", "K", "S", self.embed_dim))
+        check.instance("tokens", tokens, Tensor)
+        check.instance("memory", memory, Tensor)
+        check.axes("tokens", tokens, "B", "K", "S", str(self.embed_dim))
+        check.shape("tokens", tokens, ("B", "K", "S", self.embed_dim))
         batch, count, length, size = tokens.shape
-        check_shape("memory", memory, (batch, count, "M", size))
+        check.shape("memory", memory, (batch, count, "M", size))
         if not memory.shape[2]:
             raise ValueError("`memory` must have at least one memory token, but has 0 instead.")
-        check_mask("key_padding_mask", key_padding_mask, (batch, count, length))
+        check.mask("key_padding_mask", key_padding_mask, (batch, count, length))
         if position_bias is None:
             return
         slots = memory.shape[2]
         biases = (count, self.num_heads, slots + length, count * slots + length)
-        check_type("position_bias", position_bias, Tensor)
-        check_shape("position_bias", position_bias, biases)
+        check.instance("position_bias", position_bias, Tensor)
+        check.shape("position_bias", position_bias, biases)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from fairseq_memattn.attention.ops.checks import check_least
+from fairseq_memattn.attention.ops import check
 
 
 def relative_position_bucket(
@@ -63,7 +63,7 @@ def slot_position_bucket(
 
     Raises the errors of `relative_position_bucket`, and ValueError for sizes below 1.
     """
-    check_least(1, sequences=sequences, slots=slots, length=length)
+    check.least(1, sequences=sequences, slots=slots, length=length)
     columns = slots + length
     bucket = relative_position_bucket(
         torch.arange(1 - columns, columns, device=device),
@@ -148,7 +148,7 @@ def _buckets_on_a_side(buckets: int, bidirectional: bool) -> int:
             f"`buckets` must be even, half of them for each side, but is {buckets} instead."
         )
     fewest = 4 if bidirectional else 2
-    check_least(fewest, buckets=buckets)
+    check.least(fewest, buckets=buckets)
     return buckets // 2 if bidirectional else buckets
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.checks import check_least
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.common import constant
 
 
@@ -60,7 +60,7 @@ class Rotary:
     frequencies: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_least(1, base=self.base)
+        check.least(1, base=self.base)
 
     def rotation(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> Rotation:
         """positions: (B, T) or (T,) of integers; dtype: of the angles, float32 or float64."""

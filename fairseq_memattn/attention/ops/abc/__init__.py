@@ -19,19 +19,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn.functional import hardshrink
 
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.abc import chunked, naive, short
-from fairseq_memattn.attention.ops.checks import (
-    check_causal,
-    check_context,
-    check_devices,
-    check_in_place,
-    check_memory_state,
-    check_options,
-    check_packed,
-    check_shapes,
-    check_tensors,
-    check_type,
-)
 from fairseq_memattn.attention.ops.common import (
     EMPTY,
     MemoryState,
@@ -158,17 +147,17 @@ def abc_attention(
     Raises ValueError for shapes, dtypes and devices that do not fit together, and TypeError for
     what is no tensor.
     """
-    check_shapes(q, k, v, log_alpha, key_padding_mask)
-    check_options(causal, chunk_size)
+    check.shapes(q, k, v, log_alpha, key_padding_mask)
+    check.options(causal, chunk_size)
     scale = read_scale(q, scale)
     if cu_seqlens is not None:
-        check_packed(q, cu_seqlens, causal, key_padding_mask)
+        check.packed(q, cu_seqlens, causal, key_padding_mask)
         inputs = (q, k, v, log_alpha, cu_seqlens, scale, chunk_size)
         return _packed(*inputs) if context_group is None else _packed_part(*inputs, context_group)
-    check_context(causal, context_group)
+    check.context(causal, context_group)
     if not causal:
         return abc_read(q, abc_write(k, v, log_alpha, key_padding_mask), scale)
-    check_causal(q, k)
+    check.causal(q, k)
     log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
     attend = choose(BACKENDS, q, log_alpha.shape[3])
     state = None
@@ -262,12 +251,12 @@ def abc_step(
     Raises ValueError for inputs, or a state, that do not fit, and TypeError for what is no tensor
     or no `MemoryState`.
     """
-    check_shapes(q, k, v, log_alpha, key_padding_mask)
-    check_causal(q, k)
+    check.shapes(q, k, v, log_alpha, key_padding_mask)
+    check.causal(q, k)
     if state is not None:
-        check_memory_state(state, k, log_alpha)
+        check.memory_state(state, k, log_alpha)
     if in_place:
-        check_in_place(state, needs_gradient(q, k, v, log_alpha, *(state or ())))
+        check.in_place(state, needs_gradient(q, k, v, log_alpha, *(state or ())))
     return advance(q, k, v, log_alpha, state, key_padding_mask, scale, in_place, context_group)
 
 
@@ -377,7 +366,7 @@ def abc_write(
     Shapes and errors as in `abc_attention`; k and v may be one tensor, which is then written once.
     Cross attention does this once per sentence.
     """
-    check_shapes(None, k, v, log_alpha, key_padding_mask)
+    check.shapes(None, k, v, log_alpha, key_padding_mask)
     log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
     log_alpha = _finite(log_alpha, accumulation_dtype(k))
     phi = over_tokens(log_alpha)
@@ -398,7 +387,7 @@ def abc_read(q: Tensor, state: MemoryState, scale: float | None = None) -> Tenso
     Raises TypeError for what is no tensor or no state, and ValueError for shapes, dtypes
     and devices that do not fit together.
     """
-    check_tensors(q=q)
+    check.tensors(q=q)
     _check_memory(q, state)
     return read_memory(q, state, scale)
 
@@ -425,7 +414,7 @@ def read_memory(q: Tensor, state: MemoryState, scale: float | None = None) -> Te
 def _check_memory(q: Tensor, state: MemoryState) -> None:
     """A memory that queries can read; one row, or one head, is that of all queries."""
     for name in MemoryState._fields:
-        check_type(f"state.{name}", getattr(state, name, None), Tensor)
+        check.instance(f"state.{name}", getattr(state, name, None), Tensor)
     keys, values = state.keys, state.values
     if keys.dim() != 4 or values.shape[:3] != keys.shape[:3]:
         raise ValueError(
@@ -438,7 +427,7 @@ def _check_memory(q: Tensor, state: MemoryState) -> None:
             f"`q` must be ({batch}, n {heads}, T, {width}) for this state, "
             f"but is {tuple(q.shape)} instead."
         )
-    check_devices("state.keys", keys.device, q=q, **{"state.values": values})
+    check.devices("state.keys", keys.device, q=q, **{"state.values": values})
 
 
 def _sums(phi: Tensor, x: Tensor) -> Tensor:

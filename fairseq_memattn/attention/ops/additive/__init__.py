@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.abc import (
     causal_backends,
     go_on,
@@ -21,13 +22,6 @@ from fairseq_memattn.attention.ops.abc import (
 )
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.additive import naive
-from fairseq_memattn.attention.ops.checks import (
-    check_causal,
-    check_context,
-    check_memory_state,
-    check_options,
-    check_shapes,
-)
 from fairseq_memattn.attention.ops.common import (
     MemoryState,
     accumulation_dtype,
@@ -60,12 +54,12 @@ def additive_attention(
     phi: (B, H, S, M), or (B, 1, S, M) if the heads share one control; everything else, errors
     included, as in `abc_attention`.
     """
-    check_shapes(q, k, v, phi, key_padding_mask, "phi")
-    check_options(causal, chunk_size)
-    check_context(causal, context_group)
+    check.shapes(q, k, v, phi, key_padding_mask, "phi")
+    check.options(causal, chunk_size)
+    check.context(causal, context_group)
     if not causal:
         return read_memory(q, additive_write(k, v, phi, key_padding_mask), scale)
-    check_causal(q, k)
+    check.causal(q, k)
     phi = omit_padding(phi, key_padding_mask)
     attend = choose(BACKENDS, q, phi.shape[3])
     state = None
@@ -88,10 +82,10 @@ def additive_step(
     context_group: ProcessGroup | None = None,
 ) -> tuple[Tensor, MemoryState]:
     """Continues causal attention by T >= 1 positions (equation 5), as `abc_step` does."""
-    check_shapes(q, k, v, phi, key_padding_mask, "phi")
-    check_causal(q, k)
+    check.shapes(q, k, v, phi, key_padding_mask, "phi")
+    check.causal(q, k)
     if state is not None:
-        check_memory_state(state, k, phi)
+        check.memory_state(state, k, phi)
     scale = read_scale(q, scale)
     phi = omit_padding(phi, key_padding_mask)
     if context_group is not None:
@@ -105,7 +99,7 @@ def additive_write(
     k: Tensor, v: Tensor, phi: Tensor, key_padding_mask: Tensor | None = None
 ) -> MemoryState:
     """Writes a whole sequence into a memory (equation 3); `abc_read` reads it."""
-    check_shapes(None, k, v, phi, key_padding_mask, "phi")
+    check.shapes(None, k, v, phi, key_padding_mask, "phi")
     return _written(k, v, omit_padding(phi, key_padding_mask).to(accumulation_dtype(k)))
 
 

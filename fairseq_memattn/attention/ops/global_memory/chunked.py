@@ -14,15 +14,8 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.blocks import blocks, joined
-from fairseq_memattn.attention.ops.checks import (
-    check_axes,
-    check_least,
-    check_mask,
-    check_same_dtype,
-    check_shape,
-    check_tensors,
-)
 from fairseq_memattn.attention.ops.common import EMPTY, full_precision, omit_padding, scaled
 from fairseq_memattn.attention.ops.window import Window, window_attention
 
@@ -62,7 +55,7 @@ def global_memory_attention(
     """
     memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
     check_inputs({"q": q, "k": k, "v": v}, memory_tokens, key_padding_mask)
-    check_least(1, chunk_size=chunk_size)
+    check.least(1, chunk_size=chunk_size)
     slots, length = q_mem.shape[2], q.shape[2]
     if chunk_size >= length:
         queries = torch.cat([q_mem, q], dim=2)
@@ -149,14 +142,14 @@ def check_inputs(
 
     tokens, memory: tensors by the names of the caller's arguments, queries first
     """
-    check_tensors(**tokens, **memory)
-    check_same_dtype(**tokens, **memory)
+    check.tensors(**tokens, **memory)
+    check.same_dtype(**tokens, **memory)
     first, q = next(iter(tokens.items()))
-    check_axes(first, q, "B", "H", "S", "D")
+    check.axes(first, q, "B", "H", "S", "D")
     batch, heads, length, width = q.shape
-    check_mask("key_padding_mask", key_padding_mask, (batch, length))
+    check.mask("key_padding_mask", key_padding_mask, (batch, length))
     for name, x in memory.items():
-        check_shape(name, x, (batch, heads, "M", width))
+        check.shape(name, x, (batch, heads, "M", width))
     _check_alike(tokens)
     of_memory, q_mem = next(iter(memory.items()))
     _check_alike({k: x for k, x in memory.items() if k != of_memory or q_mem.shape[2]})
@@ -165,7 +158,7 @@ def check_inputs(
 def _check_alike(tensors: dict[str, Tensor]) -> None:
     first, *_ = tensors.values()
     for name, x in tensors.items():
-        check_shape(name, x, first.shape)
+        check.shape(name, x, first.shape)
 
 
 def _copies_dominate(chunk: int, slots: int) -> bool:

@@ -23,21 +23,9 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.abc.chunked import CHUNK_SIZE
 from fairseq_memattn.attention.ops.blocks import chunked
-from fairseq_memattn.attention.ops.checks import (
-    check_axes,
-    check_causal,
-    check_devices,
-    check_mask,
-    check_options,
-    check_query_heads,
-    check_same_dtype,
-    check_shape,
-    check_state,
-    check_tensors,
-    check_type,
-)
 from fairseq_memattn.attention.ops.common import accumulation_dtype, full_precision
 from fairseq_memattn.attention.ops.heads import by_key_head, by_query_head, chunk_rows, join_rows
 
@@ -106,7 +94,7 @@ def kernel_attention(
     Raises ValueError for shapes that do not fit together.
     """
     _check_shapes(phi_q, phi_k, v, key_padding_mask)
-    check_options(causal, chunk_size)
+    check.options(causal, chunk_size)
     _check_floor(floor)
     if not causal:
         if log_gate is not None:
@@ -169,12 +157,12 @@ def kernel_read(phi_q: Tensor, state: KernelState, *, floor: float = 0.0) -> Ten
     phi_q: (B, H, T, F). floor and errors as in `kernel_attention`. Returns (B, H, T, D) in
     phi_q's dtype.
     """
-    check_tensors(phi_q=phi_q)
-    check_axes("phi_q", phi_q, "B", "H", "length", "size")
+    check.tensors(phi_q=phi_q)
+    check.axes("phi_q", phi_q, "B", "H", "length", "size")
     _check_floor(floor)
-    check_type("state", state, KernelState)
+    check.instance("state", state, KernelState)
     heads = state.values.shape[1]
-    check_query_heads("state.values", heads, phi_q)
+    check.query_heads("state.values", heads, phi_q)
     _check_state(state, phi_q[:, :heads], state.values.shape[-1])
     q = by_key_head(phi_q.to(state.values.dtype), heads)
     z = state.normaliser.unsqueeze(-1)
@@ -298,27 +286,27 @@ def _check_shapes(
 ) -> None:
     """phi_q: None where nothing is read yet."""
     given = {"phi_k": phi_k, "v": v} if phi_q is None else {"phi_q": phi_q, "phi_k": phi_k, "v": v}
-    check_tensors(**given)
+    check.tensors(**given)
     if phi_q is not None:
-        check_same_dtype(phi_q=phi_q, phi_k=phi_k)
+        check.same_dtype(phi_q=phi_q, phi_k=phi_k)
     for name, tensor in given.items():
-        check_axes(name, tensor, "B", "H", "length", "size")
+        check.axes(name, tensor, "B", "H", "length", "size")
     phi_q = phi_k if phi_q is None else phi_q
     batch, _, _, features = phi_q.shape
     heads, source = phi_k.shape[1:3]
-    check_shape("phi_k", phi_k, (batch, heads, source, features))
-    check_query_heads("phi_k", heads, phi_q)
-    check_shape("v", v, (batch, heads, source, "D"))
-    check_mask("key_padding_mask", key_padding_mask, (batch, source))
-    check_devices("phi_k", phi_k.device, key_padding_mask=key_padding_mask)
+    check.shape("phi_k", phi_k, (batch, heads, source, features))
+    check.query_heads("phi_k", heads, phi_q)
+    check.shape("v", v, (batch, heads, source, "D"))
+    check.mask("key_padding_mask", key_padding_mask, (batch, source))
+    check.devices("phi_k", phi_k.device, key_padding_mask=key_padding_mask)
 
 
 def _check_causal(phi_q: Tensor, phi_k: Tensor, log_gate: Tensor | None) -> None:
-    check_causal(phi_q, phi_k)
+    check.causal(phi_q, phi_k)
     batch, heads, source, _ = phi_k.shape
     if log_gate is None:
         return
-    check_tensors(phi_k=phi_k, log_gate=log_gate)
+    check.tensors(phi_k=phi_k, log_gate=log_gate)
     if log_gate.shape not in ((batch, heads, source), (batch, 1, source)):
         raise ValueError(
             f"`log_gate` must be ({batch}, {heads} or 1, {source}), "
@@ -334,4 +322,4 @@ def _check_floor(floor: float) -> None:
 def _check_state(state: KernelState, phi: Tensor, width: int) -> None:
     normaliser = (*phi.shape[:2], phi.shape[3])
     dtype = accumulation_dtype(phi)
-    check_state(state, KernelState, phi, dtype, (*normaliser, width), normaliser)
+    check.state(state, KernelState, phi, dtype, (*normaliser, width), normaliser)

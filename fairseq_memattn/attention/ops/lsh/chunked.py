@@ -22,8 +22,8 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.blocks import blocks, joined, lengthen, take
-from fairseq_memattn.attention.ops.checks import check_least, check_tensors
 from fairseq_memattn.attention.ops.common import (
     EMPTY,
     accumulation_dtype,
@@ -83,7 +83,7 @@ def lsh_memory_attention(
     """
     memory_tokens = {"q_mem": q_mem, "k_mem": k_mem, "v_mem": v_mem}
     check_inputs({"qk": qk, "v": v}, memory_tokens, key_padding_mask)
-    check_least(1, chunk_size=chunk_size)
+    check.least(1, chunk_size=chunk_size)
     length, dtype = qk.shape[2], accumulation_dtype(v)
     keys, memory_keys = (unit_vectors(x.to(dtype)) for x in (qk, k_mem))
     values, memory_values = v.to(dtype), v_mem.to(dtype)
@@ -122,10 +122,10 @@ def lsh_buckets(
     Raises TypeError for what is no tensor, and ValueError for one of integers or of other axes, for
     `rounds` below 1, and for `buckets` below 2 or odd.
     """
-    check_tensors(x=x)
+    check.tensors(x=x)
     if x.dim() != 4:
         raise ValueError(f"`x` must be (B, H, S, D), but is {tuple(x.shape)} instead.")
-    check_least(1, rounds=rounds)
+    check.least(1, rounds=rounds)
     if buckets < 2 or buckets % 2:
         raise ValueError(f"`buckets` must be even and at least 2, but is {buckets} instead.")
     rotations = torch.randn(

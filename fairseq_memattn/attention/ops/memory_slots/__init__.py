@@ -14,13 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_memattn.attention.ops.checks import (
-    check_axes,
-    check_mask,
-    check_same_dtype,
-    check_shape,
-    check_tensors,
-)
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.common import EMPTY, full_precision, scaled
 
 
@@ -56,7 +50,7 @@ def mem_attention(
     Raises ValueError for shapes that do not fit together.
     """
     _check_inputs(q, k, v, slots, bias)
-    check_mask("key_padding_mask", key_padding_mask, (*q.shape[:2], q.shape[3] - slots))
+    check.mask("key_padding_mask", key_padding_mask, (*q.shape[:2], q.shape[3] - slots))
     queries = scaled(q, scale)
     keys, values = (_slots_and_own(x.to(queries.dtype), slots) for x in (k, v))
     mask = None if bias is None else bias.to(queries.dtype).flatten(0, 1).unsqueeze(0)
@@ -102,11 +96,11 @@ def _unseen(key_padding_mask: Tensor, slots: int) -> Tensor:
 
 
 def _check_inputs(q: Tensor, k: Tensor, v: Tensor, slots: int, bias: Tensor | None) -> None:
-    check_tensors(q=q, k=k, v=v)
-    check_same_dtype(q=q, k=k, v=v)
-    check_axes("q", q, "B", "K", "H", "slots + length", "D")
-    check_shape("k", k, q.shape)
-    check_shape("v", v, q.shape)
+    check.tensors(q=q, k=k, v=v)
+    check.same_dtype(q=q, k=k, v=v)
+    check.axes("q", q, "B", "K", "H", "slots + length", "D")
+    check.shape("k", k, q.shape)
+    check.shape("v", v, q.shape)
     _, sequences, heads, length, _ = q.shape
     if not 1 <= slots < length:
         raise ValueError(
@@ -114,4 +108,4 @@ def _check_inputs(q: Tensor, k: Tensor, v: Tensor, slots: int, bias: Tensor | No
             f"tokens, but is {slots} instead."
         )
     if bias is not None:
-        check_shape("bias", bias, (sequences, heads, length, (sequences - 1) * slots + length))
+        check.shape("bias", bias, (sequences, heads, length, (sequences - 1) * slots + length))

@@ -28,16 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from fairseq_memattn.attention.ops.checks import (
-    check_axes,
-    check_devices,
-    check_mask,
-    check_same_dtype,
-    check_shape,
-    check_state,
-    check_tensors,
-    check_type,
-)
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.common import EMPTY, accumulation_dtype, full_precision, scaled
 
 
@@ -94,16 +85,16 @@ def select_sequences(
 
     Raises ValueError for shapes that do not fit together.
     """
-    check_tensors(query=query, key=key)
-    check_axes("query", query, "B", "T", "M E")
-    check_axes("key", key, "B", "K", "M E")
-    check_shape("key", key, (query.shape[0], "K", query.shape[2]))
-    check_mask("absent", absent, tuple(key.shape[:2]))
-    check_type("bias", bias, Tensor, NoneType)
-    check_devices("key", key.device, absent=absent, bias=bias)
+    check.tensors(query=query, key=key)
+    check.axes("query", query, "B", "T", "M E")
+    check.axes("key", key, "B", "K", "M E")
+    check.shape("key", key, (query.shape[0], "K", query.shape[2]))
+    check.mask("absent", absent, tuple(key.shape[:2]))
+    check.instance("bias", bias, Tensor, NoneType)
+    check.devices("key", key.device, absent=absent, bias=bias)
     logits = scaled(query, scale) @ key.to(accumulation_dtype(query)).transpose(1, 2)
     if bias is not None:
-        check_shape("bias", bias, logits.shape)
+        check.shape("bias", bias, logits.shape)
         logits = logits + bias.to(logits.dtype)
     if absent is None:
         return logits.softmax(dim=2)
@@ -146,13 +137,13 @@ def mixture_write(k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) 
 
     Shapes and errors as in `mixture_attention`.
     """
-    check_tensors(k=k, v=v)
-    check_axes("k", k, "B", "K", "H", "S", "D")
-    check_shape("v", v, k.shape)
+    check.tensors(k=k, v=v)
+    check.axes("k", k, "B", "K", "H", "S", "D")
+    check.shape("v", v, k.shape)
     batch, sequences, _, length, _ = k.shape
-    check_same_dtype(k=k, v=v)
-    check_mask("key_padding_mask", key_padding_mask, (batch, sequences, length))
-    check_devices("k", k.device, key_padding_mask=key_padding_mask)
+    check.same_dtype(k=k, v=v)
+    check.mask("key_padding_mask", key_padding_mask, (batch, sequences, length))
+    check.devices("k", k.device, key_padding_mask=key_padding_mask)
     keys, values = (_by_position(x, key_padding_mask) for x in (k, v))
     tokens = keys.new_ones(batch, sequences, length)
     if key_padding_mask is not None:
@@ -193,12 +184,12 @@ def _log_share(selection: Tensor, state: MixtureState) -> Tensor:
 
 
 def _check_read(q: Tensor, selection: Tensor, state: MixtureState) -> None:
-    check_tensors(q=q, selection=selection)
-    check_axes("q", q, "B", "H", "T", "D")
-    check_type("state", state, MixtureState)
+    check.tensors(q=q, selection=selection)
+    check.axes("q", q, "B", "H", "T", "D")
+    check.instance("state", state, MixtureState)
     batch, heads, length, width = q.shape
-    check_shape("selection", selection, (batch, length, "sequences"))
+    check.shape("selection", selection, (batch, length, "sequences"))
     source, sequences = state.keys.shape[2], selection.shape[2]
     keys = (batch, heads, source, sequences * width)
     dtype = accumulation_dtype(q)
-    check_state(state, MixtureState, q, dtype, keys, keys, (batch, sequences, source))
+    check.state(state, MixtureState, q, dtype, keys, keys, (batch, sequences, source))

@@ -15,17 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.blocks import take, tokens_first
-from fairseq_memattn.attention.ops.checks import (
-    check_causal,
-    check_devices,
-    check_mask,
-    check_query_heads,
-    check_shape,
-    check_shapes,
-    check_state,
-    check_type,
-)
 from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.attention.ops.heads import grouped_attention
 from fairseq_memattn.attention.ops.window.chunked import (
@@ -92,10 +83,10 @@ def window_attention(
     than `max_global`; on a GPU that is a device-side assertion, as nothing waits for the number.
     """
     _check_inputs(q, k, v, key_padding_mask)
-    check_type("causal", causal, bool)
-    check_mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
-    check_devices("k", k.device, global_mask=global_mask)
-    check_type("window", window, Window)
+    check.instance("causal", causal, bool)
+    check.mask("global_mask", global_mask, (k.shape[0], k.shape[2]))
+    check.devices("k", k.device, global_mask=global_mask)
+    check.instance("window", window, Window)
     if torch.compiler.is_exporting() and memory is None:
         return masked_window_attention(
             *(q, k, v, window),
@@ -115,7 +106,7 @@ def window_attention(
         shared = share(k, v, is_global, causal, max_global)
         visible = packing.real & ~is_global
     if memory is not None:
-        check_shape("memory", memory[1], memory[0].shape)
+        check.shape("memory", memory[1], memory[0].shape)
         shared = share_memory(shared, memory, q.shape[2])
     start = WindowState.of_size(k, v, (reach.left + 1) * window.dilation)
     queue = queue_of(start, k, v, visible, window)
@@ -170,7 +161,7 @@ def window_write(
 
     Shapes and errors as in `window_attention`.
     """
-    check_shapes(None, k, v, k, key_padding_mask)
+    check.shapes(None, k, v, k, key_padding_mask)
     packing = Packing.of(k, key_padding_mask)
     tokens = packing.real.sum(dim=(1, 2, 3))
     entries = torch.arange(window.capacity, device=k.device) - window.capacity
@@ -195,9 +186,9 @@ def window_read(
     Raises ValueError for shapes, or a state, that do not fit.
     """
     _check_inputs(q, q, q, None)
-    check_type("state", state, WindowState)
+    check.instance("state", state, WindowState)
     heads = state.keys.shape[1]
-    check_query_heads("state.keys", heads, q)
+    check.query_heads("state.keys", heads, q)
     _check_state(state, q[:, :heads], window)
     last_phase = slice(window.dilation - 1, None, window.dilation)
     # Where nothing at all was written the weights are even, over values that are zero.
@@ -243,10 +234,10 @@ class Packing(NamedTuple):
 
 def _check_inputs(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> None:
     # There are no write logits; k has a shape that they could have.
-    check_shapes(q, k, v, k, key_padding_mask)
-    check_causal(q, k)
+    check.shapes(q, k, v, k, key_padding_mask)
+    check.causal(q, k)
 
 
 def _check_state(state: WindowState, k: Tensor, window: Window) -> None:
     queue = (*k.shape[:2], window.capacity, k.shape[3])
-    check_state(state, WindowState, k, k.dtype, queue, queue, (k.shape[0],))
+    check.state(state, WindowState, k, k.dtype, queue, queue, (k.shape[0],))

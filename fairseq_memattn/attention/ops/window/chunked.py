@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.blocks import blocks, chunked, joined, lengthen, take
-from fairseq_memattn.attention.ops.checks import check_type
 from fairseq_memattn.attention.ops.heads import grouped_attention
 
 # Queries a block, at least. Larger ones read fewer bands and mask more of each.
@@ -41,7 +41,7 @@ class Window:
         for field in fields(self):
             value = getattr(self, field.name)
             if not isinstance(value, Integral):
-                check_type(f"window.{field.name}", value, int)
+                check.instance(f"window.{field.name}", value, int)
             if value < 1:
                 raise ValueError(
                     f"`window.{field.name}` must be at least 1, but is {value} instead."

@@ -13,7 +13,7 @@ from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def check_shapes(
+def shapes(
     q: Tensor | None,
     k: Tensor,
     v: Tensor,
@@ -27,8 +27,8 @@ def check_shapes(
         float32
     """
     tokens = {"k": k, "v": v} if q is None else {"q": q, "k": k, "v": v}
-    check_tensors(**tokens, **{name_of_control: control})
-    check_same_dtype(**tokens)
+    tensors(**tokens, **{name_of_control: control})
+    same_dtype(**tokens)
     if control.dtype not in (k.dtype, torch.float32):
         raise ValueError(
             f"`{name_of_control}` must be of torch.float32 or of `k`'s {k.dtype}, "
@@ -36,12 +36,12 @@ def check_shapes(
         )
     q = k if q is None else q
     for name, x in tokens.items():
-        check_axes(name, x, "B", "H", "length", "D")
+        axes(name, x, "B", "H", "length", "D")
     batch, _, _, width = q.shape
     heads, source = k.shape[1:3]
-    check_shape("k", k, (batch, heads, source, width))
-    check_shape("v", v, k.shape)
-    check_query_heads("k", heads, q)
+    shape("k", k, (batch, heads, source, width))
+    shape("v", v, k.shape)
+    query_heads("k", heads, q)
     if control.dim() != 4 or control.shape[:3] not in ((batch, heads, source), (batch, 1, source)):
         raise ValueError(
             f"`{name_of_control}` must be ({batch}, {heads} or 1, {source}, slots), "
@@ -49,11 +49,11 @@ def check_shapes(
         )
     if control.shape[3] < 1:
         raise ValueError(f"`{name_of_control}` must have at least one slot, but has 0 instead.")
-    check_mask("key_padding_mask", key_padding_mask, (batch, source))
-    check_devices("k", k.device, key_padding_mask=key_padding_mask)
+    mask("key_padding_mask", key_padding_mask, (batch, source))
+    devices("k", k.device, key_padding_mask=key_padding_mask)
 
 
-def check_query_heads(name: str, heads: int, q: Tensor) -> None:
+def query_heads(name: str, heads: int, q: Tensor) -> None:
     """Raises ValueError for heads of keys that do not divide those of the queries."""
     if q.shape[1] % heads:
         raise ValueError(
@@ -62,7 +62,7 @@ def check_query_heads(name: str, heads: int, q: Tensor) -> None:
         )
 
 
-def check_axes(name: str, x: Tensor, *axes: str) -> None:
+def axes(name: str, x: Tensor, *axes: str) -> None:
     """Raises ValueError for another number of axes, and for an empty one."""
     if x.dim() != len(axes) or x.numel() == 0:
         raise ValueError(
@@ -71,7 +71,7 @@ def check_axes(name: str, x: Tensor, *axes: str) -> None:
         )
 
 
-def check_shape(name: str, x: Tensor, shape: Sequence[int | str]) -> None:
+def shape(name: str, x: Tensor, shape: Sequence[int | str]) -> None:
     """Raises ValueError for another shape. shape: sizes, and the letters of axes of any size"""
     if x.dim() == len(shape) and all(
         isinstance(size, str) or own == size for own, size in zip(x.shape, shape, strict=True)
@@ -82,23 +82,23 @@ def check_shape(name: str, x: Tensor, shape: Sequence[int | str]) -> None:
     )
 
 
-def check_tensors(**tensors: Tensor) -> None:
+def tensors(**tensors: Tensor) -> None:
     """Raises TypeError for what is no tensor, ValueError for other dtypes than those of `DTYPES`.
 
     Raises ValueError for another device than that of the first.
     """
     for name, x in tensors.items():
-        check_type(name, x, Tensor)
+        instance(name, x, Tensor)
         if x.dtype not in DTYPES:
             raise ValueError(
                 f"`{name}` must be of torch.float16, bfloat16, float32 or float64, "
                 f"but is of {x.dtype} instead."
             )
     first, *_ = tensors
-    check_devices(first, tensors[first].device, **tensors)
+    devices(first, tensors[first].device, **tensors)
 
 
-def check_devices(first: str, device: torch.device, **tensors: Tensor | None) -> None:
+def devices(first: str, device: torch.device, **tensors: Tensor | None) -> None:
     """Raises ValueError for a tensor on another device than that of the argument `first`."""
     for name, x in tensors.items():
         if x is not None and x.device != device:
@@ -108,7 +108,7 @@ def check_devices(first: str, device: torch.device, **tensors: Tensor | None) ->
             )
 
 
-def check_same_dtype(**tensors: Tensor) -> None:
+def same_dtype(**tensors: Tensor) -> None:
     """Raises ValueError for a tensor of another dtype than the first."""
     first, *_ = tensors
     wanted = tensors[first].dtype
@@ -119,15 +119,15 @@ def check_same_dtype(**tensors: Tensor) -> None:
             )
 
 
-def check_options(causal: bool, chunk_size: int | None) -> None:
+def options(causal: bool, chunk_size: int | None) -> None:
     """Raises TypeError for an option of another type, and ValueError for a chunk size below 1."""
-    check_type("causal", causal, bool)
-    check_type("chunk_size", chunk_size, int, NoneType)
+    instance("causal", causal, bool)
+    instance("chunk_size", chunk_size, int, NoneType)
     if chunk_size is not None:
-        check_least(1, chunk_size=chunk_size)
+        least(1, chunk_size=chunk_size)
 
 
-def check_causal(q: Tensor, k: Tensor) -> None:
+def causal(q: Tensor, k: Tensor) -> None:
     """As many queries as keys."""
     if q.shape[2] != k.shape[2]:
         raise ValueError(
@@ -136,18 +136,16 @@ def check_causal(q: Tensor, k: Tensor) -> None:
         )
 
 
-def check_context(causal: bool, context_group: object) -> None:
+def context(causal: bool, context_group: object) -> None:
     if context_group is not None and not causal:
         raise ValueError("`context_group` needs causal=True.")
 
 
-def check_packed(
-    q: Tensor, cu_seqlens: Tensor, causal: bool, key_padding_mask: Tensor | None
-) -> None:
+def packed(q: Tensor, cu_seqlens: Tensor, causal: bool, key_padding_mask: Tensor | None) -> None:
     """N sequences in one row. Their ends are not read, so that a GPU is not waited for."""
     if not causal or key_padding_mask is not None:
         raise ValueError("`cu_seqlens` needs causal=True and no `key_padding_mask`.")
-    check_type("cu_seqlens", cu_seqlens, Tensor)
+    instance("cu_seqlens", cu_seqlens, Tensor)
     if q.shape[0] != 1:
         raise ValueError(
             f"`cu_seqlens` needs a batch of one row, but there are {q.shape[0]} instead."
@@ -158,10 +156,10 @@ def check_packed(
             "`cu_seqlens` must be at least two numbers in one axis, of torch.int32 or torch.int64, "
             f"but is {tuple(cu_seqlens.shape)} of {cu_seqlens.dtype} instead."
         )
-    check_devices("q", q.device, cu_seqlens=cu_seqlens)
+    devices("q", q.device, cu_seqlens=cu_seqlens)
 
 
-def check_in_place(state: MemoryState | None, needs_gradient: bool) -> None:
+def in_place(state: MemoryState | None, needs_gradient: bool) -> None:
     """A state to overwrite, of which autograd needs nothing."""
     if state is None:
         raise ValueError("`in_place` needs a `state` to overwrite; `MemoryState.empty` makes one.")
@@ -180,7 +178,7 @@ def check_in_place(state: MemoryState | None, needs_gradient: bool) -> None:
         )
 
 
-def check_type(name: str, value: object, *types: type) -> None:
+def instance(name: str, value: object, *types: type) -> None:
     """Raises TypeError for a value of none of these types."""
     if not isinstance(value, types):
         names = [kind.__name__ for kind in types]
@@ -193,14 +191,14 @@ def check_type(name: str, value: object, *types: type) -> None:
         )
 
 
-def check_memory_state(state: MemoryState, k: Tensor, control: Tensor) -> None:
+def memory_state(given: MemoryState, k: Tensor, control: Tensor) -> None:
     """A memory of as many slots as the control has, and of k's sizes."""
     memory = (*k.shape[:2], control.shape[3], k.shape[3])
     mass = (*control.shape[:2], control.shape[3])
-    check_state(state, MemoryState, k, accumulation_dtype(k), memory, memory, mass)
+    state(given, MemoryState, k, accumulation_dtype(k), memory, memory, mass)
 
 
-def check_state(
+def state(
     state: Any, kind: type, like: Tensor, dtype: torch.dtype, *shapes: tuple[int, ...]
 ) -> None:
     """Raises TypeError for a state of another kind.
@@ -208,7 +206,7 @@ def check_state(
     Raises ValueError for one of other shapes, of floating-point numbers of another dtype, or on
     another device than `like`.
     """
-    check_type("state", state, kind)
+    instance("state", state, kind)
     given, wanted = [tuple(tensor.shape) for tensor in state], [*shapes]
     if given != wanted:
         raise ValueError(
@@ -227,9 +225,9 @@ def check_state(
             )
 
 
-def check_mask(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> None:
+def mask(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> None:
     """Raises TypeError for what is no tensor, and ValueError for another shape or dtype."""
-    check_type(name, mask, Tensor, NoneType)
+    instance(name, mask, Tensor, NoneType)
     if mask is None or (mask.shape == shape and mask.dtype == torch.bool):
         return
     raise ValueError(
@@ -238,51 +236,49 @@ def check_mask(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> None:
     )
 
 
-def check_int(name: str, value: object) -> None:
+def integer(name: str, value: object) -> None:
     """Raises ValueError for what is no int."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise ValueError(f"`{name}` must be an int, but is {value!r} instead.")
 
 
-def check_sizes(**sizes: object) -> None:
+def sizes(**sizes: object) -> None:
     """Raises ValueError for what is no int, or below 1."""
     for name, value in sizes.items():
-        check_int(name, value)
-    check_least(1, **sizes)
+        integer(name, value)
+    least(1, **sizes)
 
 
-def check_least(least: int, **values: Any) -> None:
+def least(least: int, **values: Any) -> None:
     """Raises ValueError for a value below the least."""
     for name, value in values.items():
         if value < least:
             raise ValueError(f"`{name}` must be at least {least}, but is {value} instead.")
 
 
-def check_heads(
+def heads(
     embed_dim: int, num_heads: int, whole: str = "embed_dim", part: str = "num_heads"
 ) -> None:
     """Raises ValueError for a number of heads that does not divide `embed_dim`."""
-    check_int(whole, embed_dim)
-    check_int(part, num_heads)
+    integer(whole, embed_dim)
+    integer(part, num_heads)
     if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
         raise ValueError(f"`{part}` must divide `{whole}` {embed_dim}, but is {num_heads} instead.")
 
 
-def check_dropout(dropout: float) -> None:
+def dropout(dropout: float) -> None:
     """Raises ValueError for a probability that is not in [0, 1)."""
     if not isinstance(dropout, Real | Tensor) or not 0 <= dropout < 1:
         raise ValueError(f"`dropout` must be from 0 to below 1, but is {dropout!r} instead.")
 
 
-def check_batch(
-    name: str, x: Tensor, embed_dim: int, key_padding_mask: Tensor | None = None
-) -> None:
+def batch(name: str, x: Tensor, embed_dim: int, key_padding_mask: Tensor | None = None) -> None:
     """Raises ValueError unless x is (B, S, embed_dim) and the mask (B, S) of torch.bool.
 
     Raises TypeError for what is no tensor. torch refuses other dtypes and devices than those of a
     layer's weights.
     """
-    check_type(name, x, Tensor)
-    check_axes(name, x, "B", "length", str(embed_dim))
-    check_shape(name, x, ("B", "length", embed_dim))
-    check_mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
+    instance(name, x, Tensor)
+    axes(name, x, "B", "length", str(embed_dim))
+    shape(name, x, ("B", "length", embed_dim))
+    mask("key_padding_mask", key_padding_mask, (x.shape[0], x.shape[1]))
