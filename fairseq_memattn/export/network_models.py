@@ -49,21 +49,19 @@ NAMES = {
 
 def from_bounded_llama(model: BoundedLlama, task: Any) -> BoundedDecoderForCausalLM:
     """The decoder with its output projection."""
-    sizes, words = model.decoder.sizes, task.target_dictionary
+    sizes = model.decoder.sizes
     fields = {theirs: getattr(sizes, ours) for theirs, ours in SIZES.items()}
     config = BoundedDecoderConfig(
         **fields,
         controls=list(sizes.controls),
         rotary_base=sizes.rotary.base,
-        **{f"{name}_token_id": getattr(words, name)() for name in ("bos", "pad", "eos")},
+        **special_symbols(task.target_dictionary),
     )
-    made = BoundedDecoderForCausalLM(config)
     weights = {
         f"model.{name}".replace("model.output_projection.", "lm_head."): weight
         for name, weight in model.decoder.state_dict().items()
     }
-    made.load_state_dict(weights)
-    return made
+    return loaded(BoundedDecoderForCausalLM(config), weights)
 
 
 def from_gmat_bert(model: GMATBert, task: Any) -> GMATPreTrainedModel:
