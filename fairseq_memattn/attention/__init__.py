@@ -10,11 +10,7 @@ One letter names each axis, here and everywhere else:
 """
 
 from fairseq_memattn.attention.ops.abc import abc_attention, abc_read, abc_step, abc_write
-from fairseq_memattn.attention.ops.additive import (
-    additive_attention,
-    additive_step,
-    additive_write,
-)
+from fairseq_memattn.attention.ops.additive import additive_attention, additive_step, additive_write
 from fairseq_memattn.attention.ops.common import MemoryState, chosen_backend, use_backend
 from fairseq_memattn.attention.ops.global_memory.chunked import (
     global_memory_attention,

@@ -18,10 +18,7 @@ from fairseq_memattn.transformers.decoder import (
     BoundedDecoderConfig,
     BoundedDecoderForCausalLM,
 )
-from fairseq_memattn.transformers.gmat_genbert import (
-    GenBERTConfig,
-    GenBERTForConditionalGeneration,
-)
+from fairseq_memattn.transformers.gmat_genbert import GenBERTConfig, GenBERTForConditionalGeneration
 from fairseq_memattn.transformers.gmat_modeling import (
     GMATConfig,
     GMATForMaskedLM,

@@ -4,11 +4,7 @@ import logging
 from dataclasses import asdict
 from typing import Any
 
-from fairseq.modules import (
-    AdaptiveInput,
-    LearnedPositionalEmbedding,
-    SinusoidalPositionalEmbedding,
-)
+from fairseq.modules import AdaptiveInput, LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.registry import control_class

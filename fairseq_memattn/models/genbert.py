@@ -6,11 +6,7 @@
 from argparse import ArgumentParser
 from typing import Any, ClassVar
 
-from fairseq.models import (
-    FairseqEncoderDecoderModel,
-    register_model,
-    register_model_architecture,
-)
+from fairseq.models import FairseqEncoderDecoderModel, register_model, register_model_architecture
 from fairseq.models.roberta.model import base_architecture
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
@@ -25,11 +21,7 @@ from fairseq_memattn.models.abc_config import (
     tiny_sizes,
 )
 from fairseq_memattn.models.gmat_bert import set_layer_norm_eps
-from fairseq_memattn.models.gmat_config import (
-    GenBertConfig,
-    check_positions,
-    resolve_defaults,
-)
+from fairseq_memattn.models.gmat_config import GenBertConfig, check_positions, resolve_defaults
 from fairseq_memattn.modules.genbert_decoder import GenBertDecoder, GenBertEncoder
 from fairseq_memattn.modules.gmat_encoder import told_by_flags
 from fairseq_memattn.networks.genbert import GenBERTConfig

@@ -6,13 +6,7 @@ from typing import Any, Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES, Sparsity
-from fairseq_memattn.errors import (
-    MOST_LAYERS,
-    MemAttnError,
-    check_fields,
-    option,
-    size_option,
-)
+from fairseq_memattn.errors import MOST_LAYERS, MemAttnError, check_fields, option, size_option
 from fairseq_memattn.models.abc_config import ABCDecoderConfig, set_defaults
 from fairseq_memattn.modules.gmat_encoder import told_by_flags
 from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS

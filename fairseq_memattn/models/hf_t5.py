@@ -38,10 +38,7 @@ REQUIRED = {
 }
 SIZES = ("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size")
 
-PARTS = {
-    "encoder": ("attention", "ffn"),
-    "decoder": ("attention", "cross_attention", "ffn"),
-}
+PARTS = {"encoder": ("attention", "ffn"), "decoder": ("attention", "cross_attention", "ffn")}
 LEAVES = {
     "layer_norm": "norm",
     "q": "block.q_proj",

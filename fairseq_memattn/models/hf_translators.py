@@ -81,10 +81,7 @@ KINDS = {
     ),
     "mbart": Kind(
         "mBART-50",
-        (
-            *(*BEFORE, "--layernorm-embedding"),
-            *("--encoder-learned-pos", "--decoder-learned-pos"),
-        ),
+        (*(*BEFORE, "--layernorm-embedding"), *("--encoder-learned-pos", "--decoder-learned-pos")),
         FAIRSEQ_SYMBOLS
         | dict.fromkeys(("normalize_embedding", "add_final_layer_norm"), (True, True))
         | {"decoder_start_token_id": (2, None), "static_position_embeddings": (False, False)},

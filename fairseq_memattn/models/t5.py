@@ -10,11 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import (
-    FairseqEncoderDecoderModel,
-    register_model,
-    register_model_architecture,
-)
+from fairseq.models import FairseqEncoderDecoderModel, register_model, register_model_architecture
 from torch import Tensor
 
 from fairseq_memattn.errors import (

@@ -465,5 +465,5 @@ def check_dictionary(module: Any, state_dict: dict[str, Tensor], name: str) -> N
         f"the {name} of the checkpoint has {len(weight)} symbols, but the dictionary has "
         f"{module.embed_tokens.num_embeddings}. Either the data belongs to another model, or "
         "--task document_translation (which adds a separator) or --sentinels was given only in "
-        "training or only now",
+        "training or only now"
     )

@@ -66,10 +66,7 @@ class DocumentMemoryDecoder(ABCTransformerDecoder):
         return x, extra
 
     def begin_sentence(
-        self,
-        incremental_state: dict[str, Any],
-        encoder_out: EncoderOut,
-        memory: DocumentMemory,
+        self, incremental_state: dict[str, Any], encoder_out: EncoderOut, memory: DocumentMemory
     ) -> None:
         """Lets incremental decoding begin with the memory of the sentences before.
 

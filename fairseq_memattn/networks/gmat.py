@@ -13,11 +13,7 @@ from fairseq_memattn.attention.ops.blocks import reorder, spread_positions, toke
 from fairseq_memattn.attention.ops.common import possibly_any
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.networks.gmat_layers import LEARNED, GMATConfig, GMATEncoderLayer
-from fairseq_memattn.networks.positions import (
-    BlockPositions,
-    SinusoidalPositions,
-    token_positions,
-)
+from fairseq_memattn.networks.positions import BlockPositions, SinusoidalPositions, token_positions
 
 
 class GMATOutput(NamedTuple):

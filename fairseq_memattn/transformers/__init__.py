@@ -25,19 +25,14 @@ from transformers import (  # noqa: E402
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.models.auto.modeling_auto import (  # noqa: E402
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 from fairseq_memattn.transformers.decoder import (  # noqa: E402
     BoundedDecoderConfig,
     BoundedDecoderForCausalLM,
     BoundedDecoderModel,
 )
-from fairseq_memattn.transformers.gmat_genbert import (  # noqa: E402
-    GenBERTConfig,
-    GenBERTForConditionalGeneration,
-)
+from fairseq_memattn.transformers.gmat_genbert import GenBERTConfig, GenBERTForConditionalGeneration  # noqa: E402
 from fairseq_memattn.transformers.gmat_modeling import (  # noqa: E402
     GMATConfig,
     GMATForMaskedLM,
@@ -46,13 +41,9 @@ from fairseq_memattn.transformers.gmat_modeling import (  # noqa: E402
     GMATModel,
 )
 from fairseq_memattn.transformers.t5mem_config import T5MemConfig  # noqa: E402
-from fairseq_memattn.transformers.t5mem_seq2seq import (  # noqa: E402
-    T5MemForConditionalGeneration,
-)
+from fairseq_memattn.transformers.t5mem_seq2seq import T5MemForConditionalGeneration  # noqa: E402
 from fairseq_memattn.transformers.tokenizer import MemAttnTokenizer  # noqa: E402
-from fairseq_memattn.transformers.transformer_config import (  # noqa: E402
-    BoundedTransformerConfig,
-)
+from fairseq_memattn.transformers.transformer_config import BoundedTransformerConfig  # noqa: E402
 from fairseq_memattn.transformers.transformer_models import (  # noqa: E402
     BoundedTransformerForCausalLM,
     BoundedTransformerForConditionalGeneration,

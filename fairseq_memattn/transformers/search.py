@@ -5,12 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    DynamicCache,
-    EncoderDecoderCache,
-    LogitsProcessor,
-    LogitsProcessorList,
-)
+from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from fairseq_memattn.transformers.arguments import VECTORS, refuse_vectors
 from fairseq_memattn.transformers.labels import decoder_inputs, visible_inputs, visible_words

@@ -142,10 +142,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
             elif context_input_ids is not None:
                 raise ValueError("`context_input_ids` must be left out, as the model has no slots.")
             encoder_outputs = self.encoder(
-                input_ids,
-                attention_mask,
-                **context,
-                output_hidden_states=collects,
+                input_ids, attention_mask, **context, output_hidden_states=collects
             )
         tokens = self.decoder_tokens(decoder_input_ids, labels)
         if decoder_attention_mask is None:

@@ -106,11 +106,7 @@ class DecoderLayer(Layer):
         return cache.step(self.self_attn, x, key_padding_mask=padding)
 
     def _look_at_source(
-        self,
-        x: Tensor,
-        source: Tensor | None,
-        padding: Tensor | None,
-        cache: MemoryLayer | None,
+        self, x: Tensor, source: Tensor | None, padding: Tensor | None, cache: MemoryLayer | None
     ) -> Tensor:
         assert self.encoder_attn is not None
         if cache is None:

@@ -8,12 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from fairseq_memattn.attention.controls.base import Control, Shared, Tokens
-from fairseq_memattn.attention.controls.options import (
-    ControlOptions,
-    OptionError,
-    Sizes,
-    option,
-)
+from fairseq_memattn.attention.controls.options import ControlOptions, OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import (
     CONTROLS,
     KERNEL_ATTENTION,

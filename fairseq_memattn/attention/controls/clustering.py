@@ -79,10 +79,7 @@ class ClusteringControl(NormalisedControl):
 @torch.no_grad()
 @full_precision
 def k_means(
-    k: Tensor,
-    slots: int,
-    key_padding_mask: Tensor | None = None,
-    planes: Tensor | None = None,
+    k: Tensor, slots: int, key_padding_mask: Tensor | None = None, planes: Tensor | None = None
 ) -> Tensor:
     """Memberships of the keys (B, H, S, D) in at most `slots` clusters: 0, and -inf elsewhere.
 

@@ -83,11 +83,7 @@ class ControlOptions:
 
 
 def option(
-    default: Any,
-    help: str,
-    *,
-    at_least: int | None = None,
-    choices: tuple[Any, ...] = (),
+    default: Any, help: str, *, at_least: int | None = None, choices: tuple[Any, ...] = ()
 ) -> Any:
     """A field of `ControlOptions`: its default, its help text and its limits."""
     return field(default=default, metadata={"help": help, "at_least": at_least, "choices": choices})

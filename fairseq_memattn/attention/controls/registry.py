@@ -9,11 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from fairseq_memattn.attention.controls.base import Control
-from fairseq_memattn.attention.controls.options import (
-    Sizes,
-    check_options_class,
-    option_fields,
-)
+from fairseq_memattn.attention.controls.options import Sizes, check_options_class, option_fields
 
 # Strategies of the ABC paper and their like: `--arch abc_NAME_transformer`.
 CONTROLS: dict[str, type[Control]] = {}

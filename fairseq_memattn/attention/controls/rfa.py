@@ -39,13 +39,7 @@ class RandomFeatures(FeatureMap):
     bank: Tensor
 
     def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        features: int,
-        *,
-        seed: int = 0,
-        bank_size: int = 200,
+        self, num_heads: int, head_dim: int, features: int, *, seed: int = 0, bank_size: int = 200
     ) -> None:
         super().__init__()
         if features % 2:

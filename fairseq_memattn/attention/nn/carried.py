@@ -113,10 +113,7 @@ class CarriedMemories:
     """
 
     def __init__(
-        self,
-        sentences: int,
-        log_gates: Sequence[Callable[[Tensor], Tensor]],
-        start: Sequence[Any],
+        self, sentences: int, log_gates: Sequence[Callable[[Tensor], Tensor]], start: Sequence[Any]
     ) -> None:
         self.sentences, self.log_gates, self.start = sentences, log_gates, start
         self.after: dict[int, Any] = {}

@@ -168,11 +168,7 @@ class MemorySlotAttention(AttentionDropout):
         return out[:, :, slots:], out[:, :, :slots]
 
     def attend(
-        self,
-        x: Tensor,
-        slots: int,
-        key_padding_mask: Tensor | None,
-        position_bias: Tensor | None,
+        self, x: Tensor, slots: int, key_padding_mask: Tensor | None, position_bias: Tensor | None
     ) -> Tensor:
         """`forward` without its checks, for x (B, K, M + S, E) with the M `slots` first. As x."""
         memory, tokens = x[:, :, :slots], x[:, :, slots:]

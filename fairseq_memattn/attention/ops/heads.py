@@ -14,12 +14,7 @@ from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.blocks import chunked
-from fairseq_memattn.attention.ops.common import (
-    EMPTY,
-    MemoryState,
-    accumulation_dtype,
-    scaled,
-)
+from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, accumulation_dtype, scaled
 
 
 def by_key_head(q: Tensor, heads: int) -> Tensor:

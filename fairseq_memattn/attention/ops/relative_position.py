@@ -103,12 +103,7 @@ def position_bias(table: Tensor, index: Tensor) -> Tensor:
 
 
 def slot_position_bias(
-    table: Tensor,
-    sequences: int,
-    slots: int,
-    length: int,
-    *,
-    max_distance: int = 128,
+    table: Tensor, sequences: int, slots: int, length: int, *, max_distance: int = 128
 ) -> Tensor:
     """The `bias` of `mem_attention`, (K, H, M + S, K M + S).
 

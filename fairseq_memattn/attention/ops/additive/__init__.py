@@ -14,12 +14,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from fairseq_memattn.attention.ops import check
-from fairseq_memattn.attention.ops.abc import (
-    causal_backends,
-    go_on,
-    read_memory,
-    step_backends,
-)
+from fairseq_memattn.attention.ops.abc import causal_backends, go_on, read_memory, step_backends
 from fairseq_memattn.attention.ops.abc.chunked import additive_causal_attention
 from fairseq_memattn.attention.ops.additive import naive
 from fairseq_memattn.attention.ops.common import (

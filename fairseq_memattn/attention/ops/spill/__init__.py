@@ -37,13 +37,7 @@ from fairseq_memattn.attention.ops.common import (
 from fairseq_memattn.attention.ops.heads import by_key_head, by_query_head, to_query_heads
 from fairseq_memattn.attention.ops.rotary import Rotation
 from fairseq_memattn.attention.ops.window import Packing, window_attention
-from fairseq_memattn.attention.ops.window.chunked import (
-    Queue,
-    Reach,
-    SharedTokens,
-    Window,
-    attend,
-)
+from fairseq_memattn.attention.ops.window.chunked import Queue, Reach, SharedTokens, Window, attend
 
 
 class Places(NamedTuple):
@@ -188,11 +182,7 @@ def spill_step(
 
 @full_precision
 def spill_write(
-    k: Tensor,
-    v: Tensor,
-    places: Places,
-    log_alpha: Tensor,
-    key_padding_mask: Tensor | None = None,
+    k: Tensor, v: Tensor, places: Places, log_alpha: Tensor, key_padding_mask: Tensor | None = None
 ) -> SpillState:
     """The memory after a whole sequence, which `spill_read` reads.
 

@@ -172,11 +172,7 @@ def window_write(
 
 
 def window_read(
-    q: Tensor,
-    state: WindowState,
-    window: Window,
-    scale: float | None = None,
-    dropout: float = 0.0,
+    q: Tensor, state: WindowState, window: Window, scale: float | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Every query over what the last token that was written sees: equation 4.
 
