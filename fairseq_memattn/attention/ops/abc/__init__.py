@@ -46,6 +46,7 @@ from fairseq_memattn.attention.ops.heads import (
 )
 from fairseq_memattn.attention.ops.packed import ends_of
 
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]  # q, k, v and log_alpha
 Form = Callable[..., tuple[Tensor, MemoryState]]
 # The same with the log of the sum of the read logits' exponentials.
 Sums = Callable[..., tuple[Tensor, MemoryState, Tensor]]
@@ -152,8 +153,8 @@ def abc_attention(
     scale = read_scale(q, scale)
     if cu_seqlens is not None:
         check.packed(q, cu_seqlens, causal, key_padding_mask)
-        inputs = (q, k, v, log_alpha, cu_seqlens, scale, chunk_size)
-        return _packed(*inputs) if context_group is None else _packed_part(*inputs, context_group)
+        packed = ((q, k, v, log_alpha), cu_seqlens, scale, chunk_size)
+        return _packed(*packed) if context_group is None else _packed_part(*packed, context_group)
     check.context(causal, context_group)
     if not causal:
         return abc_read(q, abc_write(k, v, log_alpha, key_padding_mask), scale)
@@ -171,41 +172,28 @@ def abc_attention(
     return out
 
 
-def _packed(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_alpha: Tensor,
-    cu_seqlens: Tensor,
-    scale: float,
-    chunk_size: int | None,
-) -> Tensor:
+def _packed(inputs: Inputs, cu_seqlens: Tensor, scale: float, chunk_size: int | None) -> Tensor:
     """The causal form of each sequence. The kernels read the lengths on the device."""
+    q, _, _, log_alpha = inputs
     attend = choose(BACKENDS, q, log_alpha.shape[3])
     if attend is BACKENDS["triton"]:
         if is_immediate(cu_seqlens) and not torch.compiler.is_compiling():
             ends_of(cu_seqlens, q.shape[2])
-        return attend(q, k, v, log_alpha, None, scale, None, cu_seqlens=cu_seqlens)[0]
+        return attend(*inputs, None, scale, None, cu_seqlens=cu_seqlens)[0]
     ends = ends_of(cu_seqlens, q.shape[2])
     outs = []
     for start, end in itertools.pairwise(ends):
         if end > start:
-            tokens = (x[:, :, start:end] for x in (q, k, v, log_alpha))
+            tokens = (x[:, :, start:end] for x in inputs)
             outs.append(attend(*tokens, None, scale, chunk_size)[0])
     return torch.cat([*outs, torch.zeros_like(q[:, :, ends[-1] :])], dim=2)
 
 
 def _packed_part(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_alpha: Tensor,
-    cu_seqlens: Tensor,
-    scale: float,
-    chunk_size: int | None,
-    group: ProcessGroup,
+    inputs: Inputs, cu_seqlens: Tensor, scale: float, chunk_size: int | None, group: ProcessGroup
 ) -> Tensor:
     """The causal form of each sequence, of which the first may have begun in an earlier part."""
+    q, k, v, log_alpha = inputs
     length, bounds = q.shape[2], cu_seqlens.tolist()
     inside = [n for n in bounds if 0 <= n <= length]
     first = min((n for n in inside if n > 0), default=length)
@@ -221,7 +209,8 @@ def _packed_part(
         return out
     q, k, v, log_alpha = (x[:, :, first:] for x in inputs)
     cu_seqlens = (cu_seqlens - first).clamp(0, length - first)
-    return torch.cat([out, _packed(q, k, v, log_alpha, cu_seqlens, scale, chunk_size)], dim=2)
+    rest = _packed((q, k, v, log_alpha), cu_seqlens, scale, chunk_size)
+    return torch.cat([out, rest], dim=2)
 
 
 @full_precision
@@ -277,29 +266,27 @@ def advance(
     log_alpha = omit_padding(log_alpha, key_padding_mask, -torch.inf)
     if context_group is not None:
         state = memory_before(abc_write(k, v, log_alpha), context_group, start=state)
-    return go_on(BACKENDS, STEPS, q, k, v, log_alpha, state, scale, in_place)
+    return go_on(BACKENDS, STEPS, (q, k, v, log_alpha), state, scale, in_place)
 
 
 def go_on(
     backends: dict[str, Form],
     steps: dict[str, Form],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    log_alpha: Tensor,
+    inputs: Inputs,
     state: MemoryState | None,
     scale: float,
     in_place: bool = False,
 ) -> tuple[Tensor, MemoryState]:
-    """T >= 1 positions after a state, by a causal form or one step. log_alpha: as of the forms"""
+    """T >= 1 positions after a state, by a causal form or one step."""
+    q, k, v, log_alpha = inputs
     if q.shape[2] > 1:
         attend = choose(backends, q, log_alpha.shape[3])
-        out, after = attend(q, k, v, log_alpha, state, scale, None)
+        out, after = attend(*inputs, state, scale, None)
         return out, _overwritten(state, after) if in_place else after
     before = state or MemoryState.empty(k, v, log_alpha)
-    has_no_kernel = q.shape[1] != k.shape[1] or needs_gradient(q, k, v, log_alpha, *before)
+    has_no_kernel = q.shape[1] != k.shape[1] or needs_gradient(*inputs, *before)
     step = choose(steps, q, log_alpha.shape[3], has_no_kernel)
-    return step(q, k, v, log_alpha, before, scale, in_place)
+    return step(*inputs, before, scale, in_place)
 
 
 def step_backends(write: Callable[..., MemoryState], *, normalised: bool) -> dict[str, Form]:

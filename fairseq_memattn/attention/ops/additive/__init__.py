@@ -86,7 +86,7 @@ def additive_step(
     if context_group is not None:
         written = additive_write(k, v, phi)
         state = memory_before(written, context_group, weigh=sums, start=state)
-    return go_on(BACKENDS, STEPS, q, k, v, phi, state, scale)
+    return go_on(BACKENDS, STEPS, (q, k, v, phi), state, scale)
 
 
 @full_precision

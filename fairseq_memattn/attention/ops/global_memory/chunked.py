@@ -64,7 +64,7 @@ def global_memory_attention(
     else:
         real = _real(k, chunk_size, key_padding_mask)
         attend = _attend_apart if _copies_dominate(chunk_size, slots) else _attend_beside
-        out = attend(q, k, v, k_mem, v_mem, real, chunk_size, scale, dropout)
+        out = attend((q, k, v), (k_mem, v_mem), real, chunk_size, scale, dropout)
         memory = attend_to_all(q_mem, k, v, k_mem, v_mem, key_padding_mask, scale, dropout)
     return omit_padding(out, key_padding_mask), memory
 
@@ -177,44 +177,42 @@ def _real(k: Tensor, chunk: int, key_padding_mask: Tensor | None) -> Tensor | No
 
 
 def _attend_beside(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_mem: Tensor,
-    v_mem: Tensor,
+    tokens: tuple[Tensor, ...],
+    memory: tuple[Tensor, ...],
     real: Tensor | None,
     chunk: int,
     scale: float | None,
     dropout: float,
 ) -> Tensor:
-    """Chunks as a batch, each with a copy of the memory, so that no logits are kept."""
-    queries, keys, values = (blocks(x, chunk) for x in (q, k, v))
+    """Chunks as a batch, each with a copy of the memory, so that no logits are kept.
+
+    tokens: q, k, v; memory: k, v
+    """
+    queries, *own = (blocks(x, chunk) for x in tokens)
     count = queries.shape[1]
     keys, values = (
-        torch.cat([memory.unsqueeze(1).expand(-1, count, -1, -1, -1), own], dim=3).flatten(0, 1)
-        for memory, own in ((k_mem, keys), (v_mem, values))
+        torch.cat([held.unsqueeze(1).expand(-1, count, -1, -1, -1), x], dim=3).flatten(0, 1)
+        for held, x in zip(memory, own, strict=True)
     )
-    seen = None if real is None else _seen_with_memory(real, k_mem.shape[2]).flatten(0, 1)
+    seen = None if real is None else _seen_with_memory(real, memory[0].shape[2]).flatten(0, 1)
     out = scaled_dot_product_attention(
         queries.flatten(0, 1), keys, values, attn_mask=seen, dropout_p=dropout, scale=scale
     )
-    return joined(out.unflatten(0, (-1, count)), q.shape[2])
+    return joined(out.unflatten(0, (-1, count)), tokens[0].shape[2])
 
 
 def _attend_apart(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_mem: Tensor,
-    v_mem: Tensor,
+    tokens: tuple[Tensor, ...],
+    memory: tuple[Tensor, ...],
     real: Tensor | None,
     chunk: int,
     scale: float | None,
     dropout: float,
 ) -> Tensor:
-    """Explicit logits; one product gives those with the memory for all chunks."""
+    """Explicit logits; one product gives those with the memory for all chunks. As above."""
+    q, *others = tokens
     queries = scaled(q, scale)
-    keys, values, k_mem, v_mem = (x.to(queries.dtype) for x in (k, v, k_mem, v_mem))
+    keys, values, k_mem, v_mem = (x.to(queries.dtype) for x in (*others, *memory))
     queries, keys, values = (blocks(x, chunk) for x in (queries, keys, values))
     of_own = queries @ keys.transpose(3, 4)
     if real is not None:
