@@ -56,7 +56,8 @@ def convert(
     student: Any = BoundedDecoderForCausalLM(given)
     student.to(device=teacher.device, dtype=teacher.dtype)
     weights = {k.replace(".o_proj.", ".out_proj."): w for k, w in teacher.state_dict().items()}
-    scale = _scaling(teacher) ** 2
+    # YaRN multiplies queries and keys beside turning them.
+    scale = float(teacher.model.rotary_emb.attention_scaling) ** 2
     of_queries = ".q_norm." if given.qk_norm else ".q_proj."
     weights |= {name: w * scale for name, w in weights.items() if of_queries in name}
     missing, unexpected = student.load_state_dict(weights, strict=False)
@@ -88,11 +89,6 @@ def _rotary(teacher: Any) -> dict[str, Any]:
         )
     listed = None if kind == "default" else found.inv_freq.tolist()
     return {"rotary_base": given["rope_theta"], "rotary_frequencies": listed}
-
-
-def _scaling(teacher: Any) -> float:
-    """What multiplies queries and keys, which YaRN does beside turning them."""
-    return float(teacher.model.rotary_emb.attention_scaling)
 
 
 def _own(config: Any, layer: int) -> dict[str, Any] | str:

@@ -48,11 +48,12 @@ class T5DecoderLayer(GradientCheckpointingLayer, t5_layers.T5DecoderLayer):
     """A layer of a decoder."""
 
 
-class EncoderOfConfig(t5.T5Encoder):
-    """What the encoders add to those of `networks`."""
+class T5Encoder(t5.T5Encoder):
+    """T5's encoder of one sequence."""
 
     main_input_name = "input_ids"
     layer_class: Any = T5EncoderLayer
+    network: Any = t5.T5Encoder
 
     def __init__(self, config: T5MemConfig) -> None:
         super().__init__(config.sizes("encoder"))
@@ -60,10 +61,6 @@ class EncoderOfConfig(t5.T5Encoder):
 
     def build_layer(self) -> nn.Module:
         return self.layer_class(self.sizes)
-
-
-class T5Encoder(EncoderOfConfig):
-    """T5's encoder of one sequence."""
 
     def forward(  # type: ignore[override]
         self,
@@ -79,17 +76,32 @@ class T5Encoder(EncoderOfConfig):
         output_attentions: must not be True
         return_dict: of `generate`, which wants what is returned in any case
         """
-        states: list[Tensor] = []
         collects = wants_states(self.config, output_hidden_states, output_attentions)
-        padding = padding_of(input_ids, attention_mask, self.sizes.pad)
+        return self.encode(
+            input_ids, padding_of(input_ids, attention_mask, self.sizes.pad), collects
+        )
+
+    def encode(self, tokens: Tensor, padding: Tensor, collects: bool) -> T5MemEncoderOutput:
+        """What the network's `forward` computes. collects: whether to return hidden states"""
+        states: list[Tensor] = []
         collected = states if collects else None
-        return output_of(super().forward(input_ids, padding, hidden_states=collected), states)
+        encoded = self.network.forward(self, tokens, padding, hidden_states=collected)
+        if collects:
+            parts = [part for part in (encoded.slots, encoded.states) if part is not None]
+            states.append(torch.cat(parts, dim=-2))
+        return T5MemEncoderOutput(
+            last_hidden_state=encoded.states,
+            hidden_states=tuple(states) or None,
+            attention_mask=(~encoded.padding).long(),
+            slots=encoded.slots,
+        )
 
 
-class T5MemEncoder(EncoderOfConfig, t5mem_encoder.T5MemEncoder):
+class T5MemEncoder(T5Encoder, t5mem_encoder.T5MemEncoder):
     """T5Mem's encoder of K sequences, each with a slot of M memory tokens in front."""
 
     layer_class = T5MemEncoderLayer
+    network: Any = t5mem_encoder.T5MemEncoder
 
     def forward(  # type: ignore[override]
         self,
@@ -123,27 +135,12 @@ class T5MemEncoder(EncoderOfConfig, t5mem_encoder.T5MemEncoder):
                 )
         current_padding = padding_of(input_ids, attention_mask, pad)
         sequences = join_sequences(input_ids, context_input_ids, current_padding, padding, pad)
-        states: list[Tensor] = []
-        collected = states if collects else None
-        return output_of(super().forward(*sequences, hidden_states=collected), states)
+        return self.encode(*sequences, collects)
 
 
 def padding_of(tokens: Tensor, attention_mask: Tensor | None, pad: int) -> Tensor:
     """True at padding."""
     return tokens.eq(pad) if attention_mask is None else ~attention_mask.bool()
-
-
-def output_of(encoded: Encoded, hidden_states: list[Tensor]) -> T5MemEncoderOutput:
-    """hidden_states: of all layers but the last, or none"""
-    if hidden_states:
-        parts = [part for part in (encoded.slots, encoded.states) if part is not None]
-        hidden_states.append(torch.cat(parts, dim=-2))
-    return T5MemEncoderOutput(
-        last_hidden_state=encoded.states,
-        hidden_states=tuple(hidden_states) or None,
-        attention_mask=(~encoded.padding).long(),
-        slots=encoded.slots,
-    )
 
 
 class T5Decoder(t5.T5Decoder):

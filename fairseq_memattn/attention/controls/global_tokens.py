@@ -27,10 +27,6 @@ class GlobalOptions(ControlOptions):
         (), "positions of the global tokens, from 0, in the place of every stride-th position"
     )
 
-    def stride_of(self, sizes: Sizes) -> int:
-        """The stride, with its default."""
-        return self.stride or -(-sizes.max_positions // sizes.slots)
-
     def check(self, sizes: Sizes) -> None:
         super().check(sizes)
         self.check_positions(sizes.slots)
@@ -65,7 +61,7 @@ class GlobalControl(PositionControl):
     def __init__(self, sizes: Sizes, options: GlobalOptions) -> None:
         super().__init__(sizes, options)
         self.heads = 1
-        stride = options.stride_of(sizes)
+        stride = options.stride or -(-sizes.max_positions // sizes.slots)
         every = range(0, self.slots * stride, stride)
         listed = sorted(options.global_positions)
         # Slots without a token have a position that no token has.

@@ -90,18 +90,14 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-        if not tensors or not is_autocast(tensors[0]):
+        device = tensors[0].device.type if tensors else "meta"  # for which there is no autocast
+        # torch.amp.is_autocast_available breaks the graph of torch.compile in torch 2.11.
+        if device == "meta" or not torch.is_autocast_enabled(device):
             return function(*args, **kwargs)
-        with torch.autocast(tensors[0].device.type, enabled=False):
+        with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)
 
     return wrapped
-
-
-def is_autocast(x: Tensor) -> bool:
-    """Whether autocast is on for the device of x, which `meta` has none for."""
-    # torch.amp.is_autocast_available breaks the graph of torch.compile in torch 2.11.
-    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
 
 
 def over_tokens(logits: Tensor) -> Tensor:

@@ -261,7 +261,8 @@ class _FactoredAttention(torch.autograd.Function):
             grad_reading = torch.bmm(square, fraction[g])
             grad_reading.baddbmm_(do, decayed_values[g].transpose(1, 2)).mul_(gain_)
             spread = reading[g] * gain_
-            grad_spread = _softmax_backward(grad_reading, reading[g])
+            back = torch.ops.aten._softmax_backward_data
+            grad_spread = back(grad_reading, reading[g], -1, gain.dtype)
             if ctx.wants_sums:
                 grad_spread.addcmul_(reading[g], grad_sum_[g])
             grad_spread.mul_(gain_)
@@ -345,11 +346,6 @@ def _softmax(logits: Tensor, written: Tensor | None, out: Tensor) -> None:
         torch.softmax(logits, dim=-1, out=out)
     else:
         torch.softmax(logits.masked_fill(~written, EMPTY), dim=-1, out=out).mul_(written)
-
-
-def _softmax_backward(grad: Tensor, softmax: Tensor) -> Tensor:
-    """p (dp - <p, dp>), the gradient of a softmax's logits."""
-    return torch.ops.aten._softmax_backward_data(grad, softmax, -1, softmax.dtype)
 
 
 def _sum_heads(grad: Tensor, heads: int) -> Tensor:

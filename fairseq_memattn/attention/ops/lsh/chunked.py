@@ -101,7 +101,8 @@ def lsh_memory_attention(
     if k_mem.shape[2]:
         logits = queries @ memory_keys.transpose(2, 3)
         sums.append(_read(logits, memory_values, dropout))
-    out = omit_padding(_combine(sums), key_padding_mask)
+    outs, log_masses = (torch.stack(parts) for parts in zip(*sums, strict=True))
+    out = omit_padding((log_masses.softmax(dim=0) * outs).sum(dim=0), key_padding_mask)
     memory_queries = q_mem.to(dtype)
     memory = attend_to_all(
         memory_queries, keys, values, memory_keys, memory_values, key_padding_mask, scale, dropout
@@ -239,9 +240,3 @@ def _read(logits: Tensor, v: Tensor, dropout: float) -> _Sums:
     # because its exponentials underflow for all hidden keys.
     log_mass = logits.amax(dim=-1, keepdim=True) - weights.amax(dim=-1, keepdim=True).log()
     return drop(weights, dropout) @ v, log_mass
-
-
-def _combine(sums: list[_Sums]) -> Tensor:
-    """One softmax over the keys of all sums."""
-    outs, log_masses = (torch.stack(parts) for parts in zip(*sums, strict=True))
-    return (log_masses.softmax(dim=0) * outs).sum(dim=0)
