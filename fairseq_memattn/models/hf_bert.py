@@ -81,12 +81,6 @@ def options(config: dict[str, Any]) -> dict[str, Any]:
     Raises MemAttnError for a model that is not a BERT and for a missing size.
     """
     refuse_unlike("BERT", config, REQUIRED, SIZES)
-    width, heads = config["hidden_size"], config["num_attention_heads"]
-    if width % heads:
-        raise MemAttnError(
-            f"config.json: num_attention_heads must divide hidden_size {width!r:.60}, but is "
-            f"{heads!r:.60}"
-        )
     return {
         "encoder_layers": config["num_hidden_layers"],
         "encoder_embed_dim": config["hidden_size"],
