@@ -42,6 +42,26 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
     return ACTIVATIONS[name]
 
 
+class ResidualLayer(nn.Module):
+    """A base of layers whose blocks have residual connections. Names of parts are fairseq's."""
+
+    fc1: nn.Module
+    fc2: nn.Module
+    activation_fn: Callable[[Tensor], Tensor]
+    dropout_module: nn.Module
+    activation_dropout_module: nn.Module
+    normalize_before: bool
+
+    def residual(self, norm: nn.Module, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
+        """A block with its residual connection, and its norm before or after it."""
+        out = x + self.dropout_module(block(norm(x) if self.normalize_before else x))
+        return out if self.normalize_before else norm(out)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """(B, T, E), as x."""
+        return self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
+
+
 def move_to_end(module: nn.Module, *names: str) -> None:
     """Makes these submodules the last ones, in this order; names without a submodule are skipped.
 

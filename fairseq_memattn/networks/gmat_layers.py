@@ -3,7 +3,6 @@
 Source: Gupta and Berant, "GMAT: Global Memory Augmentation for Transformers".
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_memattn.attention.nn.global_memory import SPARSITIES, GlobalMemoryAttention
 from fairseq_memattn.errors import MemAttnError
-from fairseq_memattn.networks.blocks import activation
+from fairseq_memattn.networks.blocks import ResidualLayer, activation
 from fairseq_memattn.networks.positions import BLOCK, MAX_POSITIONS
 
 LEARNED = ("blocks", "remainders")
@@ -128,7 +127,7 @@ class GMATConfig:
         }
 
 
-class GMATEncoderLayer(nn.Module):
+class GMATEncoderLayer(ResidualLayer):
     """A layer over the memory and the tokens, which share the feed-forward layer and the norms.
 
     number: of the layer, from 0
@@ -141,8 +140,8 @@ class GMATEncoderLayer(nn.Module):
             size, config.num_attention_heads, **config.attention_options(number)
         )
         self.self_attn_layer_norm = nn.LayerNorm(size, eps)
-        self.dropout_module: nn.Module = nn.Dropout(config.hidden_dropout_prob)
-        self.activation_dropout_module: nn.Module = nn.Dropout(config.activation_dropout)
+        self.dropout_module = nn.Dropout(config.hidden_dropout_prob)
+        self.activation_dropout_module = nn.Dropout(config.activation_dropout)
         self.fc1, self.fc2 = nn.Linear(size, inner), nn.Linear(inner, size)
         self.final_layer_norm = nn.LayerNorm(size, eps)
         self.activation_fn = activation(config.hidden_act)
@@ -162,17 +161,6 @@ class GMATEncoderLayer(nn.Module):
         memory, tokens = x[:, : self.slots], x[:, self.slots :]
         tokens, memory = self.self_attn.attend(tokens, memory, key_padding_mask)
         return torch.cat([memory, tokens], dim=1)
-
-    def residual(self, norm: nn.Module, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
-        """A block with its residual connection, and its norm before or after it."""
-        out: Tensor = block(norm(x) if self.normalize_before else x)
-        out = x + self.dropout_module(out)
-        return out if self.normalize_before else norm(out)
-
-    def feed_forward(self, x: Tensor) -> Tensor:
-        """(B, T, E), as x."""
-        hidden = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
-        return self.fc2(hidden)
 
 
 class MaskedLMHead(nn.Module):

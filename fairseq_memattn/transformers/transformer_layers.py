@@ -8,7 +8,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from fairseq_memattn.attention.controls.softmax import SoftmaxControl
 from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.nn.control_pool import LayerControl
-from fairseq_memattn.networks.blocks import activation
+from fairseq_memattn.networks.blocks import ResidualLayer, activation
 from fairseq_memattn.transformers.cache import MemoryLayer
 from fairseq_memattn.transformers.transformer_config import StackConfig
 
@@ -30,27 +30,19 @@ def attention(
     )
 
 
-class Layer(GradientCheckpointingLayer):
+class Layer(GradientCheckpointingLayer, ResidualLayer):
     """What the layers of encoders and decoders share. Names of parameters are fairseq's."""
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
-        self.norm_first = config.norm_first
-        self.activation = activation(config.activation)
-        self.dropout = nn.Dropout(config.dropout)
-        self.activation_dropout = nn.Dropout(config.activation_dropout)
+        self.normalize_before = config.norm_first
+        self.activation_fn = activation(config.activation)
+        self.dropout_module = nn.Dropout(config.dropout)
+        self.activation_dropout_module = nn.Dropout(config.activation_dropout)
         self.self_attn_layer_norm = nn.LayerNorm(config.embed_dim)
         self.fc1 = nn.Linear(config.embed_dim, config.ffn_dim)
         self.fc2 = nn.Linear(config.ffn_dim, config.embed_dim)
         self.final_layer_norm = nn.LayerNorm(config.embed_dim)
-
-    def residual(self, x: Tensor, norm: nn.Module, sublayer: Any) -> Tensor:
-        """x and the sublayer's output for it, normalised before or after."""
-        out: Tensor = x + self.dropout(sublayer(norm(x) if self.norm_first else x))
-        return out if self.norm_first else norm(out)
-
-    def feed_forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
 
 
 class EncoderLayer(Layer):
@@ -63,8 +55,8 @@ class EncoderLayer(Layer):
     def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """x: (B, S, E); padding: (B, S)."""
         norm = self.self_attn_layer_norm
-        x = self.residual(x, norm, lambda y: self.self_attn(y, key_padding_mask=padding))
-        return self.residual(x, self.final_layer_norm, self.feed_forward)
+        x = self.residual(norm, x, lambda y: self.self_attn(y, key_padding_mask=padding))
+        return self.residual(self.final_layer_norm, x, self.feed_forward)
 
 
 class DecoderLayer(Layer):
@@ -90,15 +82,15 @@ class DecoderLayer(Layer):
     ) -> Tensor:
         """x: (B, T, E); source: (B, S, source_dim), with the mask of its padding (B, S)."""
         x = self.residual(
-            x, self.self_attn_layer_norm, lambda y: self._look_back(y, padding, cache)
+            self.self_attn_layer_norm, x, lambda y: self._look_back(y, padding, cache)
         )
         if self.encoder_attn is not None:
             x = self.residual(
-                x,
                 self.encoder_attn_layer_norm,
+                x,
                 lambda y: self._look_at_source(y, source, source_padding, cache),
             )
-        return self.residual(x, self.final_layer_norm, self.feed_forward)
+        return self.residual(self.final_layer_norm, x, self.feed_forward)
 
     def _look_back(self, x: Tensor, padding: Tensor | None, cache: MemoryLayer | None) -> Tensor:
         if cache is None:

@@ -81,8 +81,3 @@ def recurrent_attention(
         mass = torch.einsum("bhf,bhf->bh", phi_q[:, :, t], normaliser)
         outputs.append(total / mass[..., None])
     return torch.stack(outputs, dim=2), KernelState(values, normaliser)
-
-
-def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
-    """exp(-|x - y|^2 / 2), over the last axis."""
-    return (-(x - y).square().sum(dim=-1) / 2).exp()
