@@ -60,11 +60,11 @@ def tied(saved: Mapping[str, Tensor], names: Iterable[str], model: str) -> Tenso
 
     Raises MemAttnError for weights that differ.
     """
-    first, *others = [name for name in names if name in saved] or [None]
-    for name in others:
-        if not torch.equal(saved[name], saved[first]):
-            raise MemAttnError(f"the weights {first} and {name} differ, but {model} ties them")
-    return None if first is None else saved[first]
+    found = [name for name in names if name in saved]
+    for name in found[1:]:
+        if not torch.equal(saved[name], saved[found[0]]):
+            raise MemAttnError(f"the weights {found[0]} and {name} differ, but {model} ties them")
+    return saved[found[0]] if found else None
 
 
 def embeddings(saved: Mapping[str, Tensor], names: Sequence[str], model: str) -> Tensor:

@@ -161,7 +161,7 @@ def on_device(x: Tensor, device: torch.device) -> Tensor:
 
 
 def constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers on a device, which is waited for at the first call alone."""
+    """Numbers on a device, to which they are copied at the first call, without waiting."""
     # A trace must not keep its tensors.
     make = _constant.__wrapped__ if torch.compiler.is_compiling() else _constant
     return make(numbers, dtype, device)
@@ -169,7 +169,7 @@ def constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 @cache
 def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(numbers, dtype=dtype, device=device)
+    return on_device(torch.tensor(numbers, dtype=dtype, device="cpu"), device)
 
 
 F = TypeVar("F", bound=Callable[..., object])
