@@ -59,7 +59,7 @@ class GMATTransformer(ABCDecoding):
         return super().build_model(args, task)
 
     @classmethod
-    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: Any) -> nn.Module:
         return GMATEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
 
 

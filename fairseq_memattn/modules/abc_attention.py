@@ -278,7 +278,7 @@ class ABCAttention(KeepsDropout, FairseqIncrementalState, layers.ABCAttention):
         """fairseq's hook: the number of hypotheses of a sentence in the next beam search."""
         self.beam_size = beam_size
 
-    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
+    def make_generation_fast_(self, *, need_attn: bool = False, **kwargs: Any) -> None:
         """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.return_source_weights = bool(need_attn)
         super().make_generation_fast_(**kwargs)

@@ -10,7 +10,7 @@ from fairseq_memattn.networks import decoder
 from fairseq_memattn.networks.decoder import DecoderSizes
 
 
-class BoundedDecoder(NetworkDecoder, decoder.Decoder):
+class BoundedDecoder(NetworkDecoder, decoder.Decoder):  # type: ignore[misc]
     """A language model's decoder, with its output projection. Padding is on either side."""
 
     def __init__(self, dictionary: Any, sizes: DecoderSizes, max_positions: int) -> None:

@@ -1,6 +1,5 @@
 """fairseq's --retain-dropout, for networks and attentions that are not fairseq's."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from fairseq.modules import FairseqDropout
@@ -22,13 +21,12 @@ def use_fairseq_dropout_within(stack: nn.Module) -> None:
         use_fairseq_dropout(module, type(stack).__name__)
 
 
-class KeepsDropout:
+class KeepsDropout(nn.Module):
     """A base of modules whose attentions are not fairseq's."""
-
-    modules: Callable[[], Iterator[nn.Module]]
 
     def make_generation_fast_(
         self,
+        *,
         retain_dropout: bool = False,
         retain_dropout_modules: list[str] | None = None,
         **others: Any,

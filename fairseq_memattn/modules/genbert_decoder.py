@@ -24,7 +24,7 @@ class GenBertEncoder(GMATEncoder):
         return super().forward(*args, **kwargs) | {"tied": [self]}
 
 
-class GenBertDecoder(NetworkDecoder, genbert.GenBERTDecoder):
+class GenBertDecoder(NetworkDecoder, genbert.GenBERTDecoder):  # type: ignore[misc]
     """The network `GenBERTDecoder`, whose state fairseq's incremental decoding keeps.
 
     embed_tokens: the encoder's table, which is the output projection too

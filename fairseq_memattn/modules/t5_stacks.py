@@ -52,7 +52,7 @@ class T5Encoder(KeepsDropout, FairseqEncoder, t5.T5Encoder):
         return self.positions
 
 
-class T5Decoder(NetworkDecoder, t5.T5Decoder):
+class T5Decoder(NetworkDecoder, t5.T5Decoder):  # type: ignore[misc]
     """T5's decoder, whose embeddings are the output projection too.
 
     The decoder replaces the first input token, whatever it is, by the dictionary's `<s>`: T5 starts
@@ -95,7 +95,7 @@ class T5Decoder(NetworkDecoder, t5.T5Decoder):
         """What is returned beside the states. weights: of the layers' cross attention"""
         return {"attn": weights or [None]}
 
-    def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
+    def make_generation_fast_(self, *, need_attn: bool = False, **kwargs: Any) -> None:
         """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         self.layers[-1].cross_attention.block.return_weights = bool(need_attn)
         super().make_generation_fast_(**kwargs)
@@ -137,7 +137,7 @@ class T5MemEncoder(T5Encoder, t5mem_encoder.T5MemEncoder):
             "target_context": [target_context],
         }
 
-    def make_generation_fast_(self, need_attn: Any = None, **kwargs: Any) -> None:
+    def make_generation_fast_(self, *, need_attn: Any = None, **kwargs: Any) -> None:
         """fairseq's hook. need_attn: whether `--print-alignment` is given."""
         if need_attn:
             raise MemAttnError(
@@ -178,7 +178,7 @@ class T5MemEncoder(T5Encoder, t5mem_encoder.T5MemEncoder):
             )
 
 
-class T5MemDecoder(T5Decoder, t5mem.T5MemDecoder):
+class T5MemDecoder(T5Decoder, t5mem.T5MemDecoder):  # type: ignore[misc]
     """T5's decoder whose layers attend to mixtures of the sequences that a selector weighs.
 
     Beside the logits it returns `selection`, a list of the selector's weights (B, T, K): one for
@@ -192,7 +192,7 @@ class T5MemDecoder(T5Decoder, t5mem.T5MemDecoder):
     make_generation_fast_ = NetworkDecoder.make_generation_fast_
 
 
-class T5MemSlotDecoder(T5Decoder, t5mem.T5MemSlotDecoder):
+class T5MemSlotDecoder(T5Decoder, t5mem.T5MemSlotDecoder):  # type: ignore[misc]
     """T5's decoder over the concatenated slots: T5Mem without a selector (T5MemWs)."""
 
 

@@ -52,6 +52,11 @@ def takes_either_name(forward: Callable[..., Any]) -> Callable[..., Any]:
     return renamed
 
 
+def named(cache: Any) -> dict[str, Any]:
+    """The cache as an argument of an output's class."""
+    return {CACHE: cache}
+
+
 def wants_states(
     config: Any, output_hidden_states: bool | None, output_attentions: bool | None
 ) -> bool:

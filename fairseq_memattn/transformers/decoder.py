@@ -17,6 +17,7 @@ from fairseq_memattn.transformers.arguments import (
     CACHE,
     NEW,
     OLD,
+    named,
     refuse_cache,
     takes_either_name,
     wants_states,
@@ -176,7 +177,7 @@ class BoundedDecoderModel(decoder.Decoder, BoundedDecoder):
         return BaseModelOutputWithPast(
             last_hidden_state=out,
             hidden_states=None if collected is None else tuple(collected),
-            **{CACHE: past_key_values},
+            **named(past_key_values),
         )
 
     def _read(self, cache: MemoryCache, mask: Tensor | None, given: dict[str, Any]) -> Tensor:
@@ -254,7 +255,7 @@ class BoundedDecoderForCausalLM(  # type: ignore[misc]
             loss=loss,
             logits=logits,
             hidden_states=out.hidden_states,
-            **{CACHE: getattr(out, CACHE)},
+            **named(getattr(out, CACHE)),
         )
 
 

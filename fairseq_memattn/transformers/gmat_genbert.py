@@ -13,9 +13,9 @@ from transformers.utils import can_return_tuple
 from fairseq_memattn.networks import genbert
 from fairseq_memattn.networks.gmat_layers import MaskedLMHead
 from fairseq_memattn.transformers.arguments import (
-    CACHE,
     NEW,
     OLD,
+    named,
     refuse_cache,
     takes_either_name,
     wants_states,
@@ -146,7 +146,7 @@ class GenBERTForConditionalGeneration(
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
-            **{CACHE: past_key_values},
+            **named(past_key_values),
             decoder_hidden_states=hidden if collects else None,
             encoder_last_hidden_state=states,
             encoder_hidden_states=getattr(encoder_outputs, "hidden_states", None),

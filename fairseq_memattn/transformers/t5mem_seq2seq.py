@@ -12,7 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from fairseq_memattn.networks.t5_layers import output_bias
 from fairseq_memattn.transformers.arguments import (
-    CACHE,
+    named,
     refuse_vectors,
     takes_either_name,
     wants_states,
@@ -161,7 +161,7 @@ class T5MemForConditionalGeneration(PreTrainedModel, FairseqSearch, GenerationMi
         return T5MemSeq2SeqLMOutput(
             loss=cross_entropy(logits, labels, num_items_in_batch),
             logits=logits,
-            **{CACHE: past_key_values},
+            **named(past_key_values),
             decoder_hidden_states=None if hidden_states is None else tuple(hidden_states),
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,

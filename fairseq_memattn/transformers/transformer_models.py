@@ -11,7 +11,7 @@ from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.networks import gmat_layers
 from fairseq_memattn.transformers.adaptive_vocabulary import AdaptiveSoftmax, Tail
 from fairseq_memattn.transformers.arguments import (
-    CACHE,
+    named,
     refuse_vectors,
     takes_either_name,
     wants_states,
@@ -178,7 +178,7 @@ class BoundedTransformerForConditionalGeneration(  # type: ignore[misc]
         return Seq2SeqLMOutput(
             loss=cross_entropy(logits, labels, num_items_in_batch),
             logits=logits,
-            **{CACHE: past_key_values},
+            **named(past_key_values),
             decoder_hidden_states=None if hidden_states is None else tuple(hidden_states),
             encoder_last_hidden_state=source,
             encoder_hidden_states=getattr(encoder_outputs, "hidden_states", None),
@@ -240,7 +240,7 @@ class BoundedTransformerForCausalLM(  # type: ignore[misc]
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            **{CACHE: past_key_values},
+            **named(past_key_values),
             hidden_states=None if collected is None else tuple(collected),
         )
 
