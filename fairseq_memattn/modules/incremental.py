@@ -23,6 +23,7 @@ class NetworkDecoder(KeepsDropout, FairseqIncrementalDecoder):
     init_incremental_state: Callable[[], None]
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
+    extract_features: Any
     logits: Any
     adaptive_softmax, onnx_trace = None, False
 
