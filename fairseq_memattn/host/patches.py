@@ -109,7 +109,7 @@ PATCHES = (
     Patch("fairseq.checkpoint_utils:load_model_ensemble_and_task", processes.accept_empty_batches),
     Patch("fairseq_cli.generate:_main", processes.generate_a_shard),
     Patch("fairseq.checkpoint_utils:prune_state_dict", options.prune_each_side),
-    Patch("fairseq.options:parse_args_and_arch", options.keep_gpu, PYTHON),
+    Patch("fairseq.options:parse_args_and_arch", options.parse_options, PYTHON),
     Patch("fairseq.distributed.utils:call_main", options.check_first),
     Patch("fairseq_cli.generate:_main", options.check_first),
     Patch("fairseq.trainer:Trainer.load_checkpoint", trained_options.check_beginning),

@@ -388,6 +388,8 @@ class DocumentTranslationTask(TranslationTask):
 
     # Generation.
 
+    check_generation = staticmethod(check_generation)
+
     def build_generator(self, models: Sequence[nn.Module], args: Any, **options: Any) -> Any:
         check_generation(args)
         aligns = getattr(args, "print_alignment", None)

@@ -16,6 +16,7 @@ from fairseq_memattn.host.correctness.options import (
     check_configuration,
     check_search,
     check_training,
+    parse_options,
 )
 
 
@@ -62,6 +63,19 @@ def test_values(part, option, value, message):
     with pytest.raises(MemAttnError) as info:
         check_configuration(configuration(part, **{option: value}))
     assert message in str(info.value)
+
+
+def test_no_architecture():
+    parser = fairseq_options.get_training_parser()
+    with pytest.raises(MemAttnError, match="--arch is missing; memattn archs lists"):
+        parse_options(fairseq_options.parse_args_and_arch, parser, ["data"])
+
+
+def test_what_a_task_refuses():
+    parser = fairseq_options.get_generation_parser()
+    argv = ["data", "--task", "document_translation", "--replace-unk"]
+    with pytest.raises(MemAttnError, match="--replace-unk does not work with --task document_tr"):
+        parse_options(fairseq_options.parse_args_and_arch, parser, argv)
 
 
 @pytest.mark.parametrize(

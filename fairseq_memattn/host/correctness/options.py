@@ -144,21 +144,34 @@ def forget_embedding_files(load: Callable[..., Any], path: str, *args: Any, **kw
     return state
 
 
-def keep_gpu(
+def parse_options(
     parse: Callable[..., Any], parser: Any, input_args: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
     """`--bf16` does not add `--tpu`; `--encoder-layers-to-keep` stays text.
 
     fairseq's models split the latter, also where its dataclass has a list. With --tpu the GPU is
     not used.
+
+    Raises MemAttnError for a training without --arch, and for what the task refuses in a search,
+    before fairseq asks for data or models that such an option needs.
     """
-    parsed = parse(parser, input_args, *args, **kwargs)
+    from fairseq.tasks import TASK_REGISTRY
+
+    try:
+        parsed = parse(parser, input_args, *args, **kwargs)
+    except RuntimeError as error:
+        if error.args:
+            raise
+        raise MemAttnError("--arch is missing; memattn archs lists the architectures") from None
     options = parsed[0] if isinstance(parsed, tuple) else parsed
     if "--tpu" not in (sys.argv if input_args is None else input_args):
         options.tpu = False
     for name in LAYERS_TO_KEEP:
         if isinstance(kept := getattr(options, name, None), list):
             setattr(options, name, ",".join(map(str, kept)))
+    task = TASK_REGISTRY.get(getattr(options, "task", None))
+    if hasattr(task, "check_generation"):
+        task.check_generation(options)
     return parsed
 
 
