@@ -204,7 +204,9 @@ def test_documents(kind, tmp_path, capsys):
     capsys.readouterr()
     assert cli.main(["convert", *map(str, argv)]) == 0
     contexts = ["--source-context", 2, "--target-context", 2]
-    told = [*COMMON, *flags_of(capsys.readouterr().out), *contexts, "--max-update", 3]
+    shown = flags_of(capsys.readouterr().out)
+    assert "--criterion" not in shown  # the import had no training
+    told = [*COMMON, *shown, *contexts, "--max-update", 3]
     trained = train(data, tmp_path / "trained", *told)
     task = ["--task", "document_translation", *contexts]
     if kind == "nllb":

@@ -64,7 +64,10 @@ def run(args: argparse.Namespace) -> None:
         task = add_separator(state, task, args.context_separator)
     new = converted(state, task, args.arch, shlex.split(args.flags), args.seed)
     model, *others = training_flags(args.arch, state["cfg"])
-    others = [option for option in others if not option.startswith("--finetune-from-model ")]
+    left_out = ["--finetune-from-model"]
+    if not state["optimizer_history"][-1]["criterion_name"]:  # imported, and not trained here
+        left_out += ["--criterion", "--lr-scheduler"]
+    others = [option for option in others if option.split(" ")[0] not in left_out]
     write_checkpoint(state, args.output)
     print(f"converted {old} to {args.arch}: {args.output}")
     print(f"new weights, to be trained: {', '.join(new) or 'none'}")
