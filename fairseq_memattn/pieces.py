@@ -1,7 +1,7 @@
 """SentencePiece's pieces: white space, which is a space, and the text that pieces give back."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 WHITE = {code: " " for code in range(0x3001) if chr(code).isspace()}
 WORD_BEGIN = "\u2581"  # SentencePiece's mark at the beginning of a word
@@ -29,6 +29,18 @@ def join_bytes(line: str) -> str:
     character that a model spelled becomes the mark of a space, since it would end a line or a word.
     """
     return RUN_OF_BYTES.sub(_characters, line) if "<0x" in line else line
+
+
+def spell_bytes(pieces: Sequence[str]) -> list[str]:
+    """The pieces; of the bytes of a character the first is the character, and the others are ""."""
+    found = list(pieces)
+    for first in (number for number, piece in enumerate(pieces) if RUN_OF_BYTES.fullmatch(piece)):
+        for stop in range(first + 1, first + 5):
+            text = join_bytes(" ".join(pieces[first:stop]))
+            if len(text) == 1 and text != REPLACEMENT:
+                found[first:stop] = [text, *[""] * (stop - first - 1)]
+                break
+    return found
 
 
 def _characters(run: re.Match[str]) -> str:

@@ -5,6 +5,7 @@ import pytest
 from fairseq_memattn.cli import main
 from fairseq_memattn.cli.commands.score import last_sentence
 from fairseq_memattn.evaluation.fairseq_output import detokenise, read_hypotheses, read_lines
+from fairseq_memattn.pieces import spell_bytes
 
 OUTPUT = """S-1\t▁a\nT-1\t▁b
 H-1\t-0.5\t▁second
@@ -129,3 +130,15 @@ def test_what_cannot_be_scored(tmp_path, capsys, hypotheses, references, message
     assert status == 1
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "labels"),
+    [
+        ("▁caf <0xC3> <0xA9> !", ["▁caf", "é", "", "!"]),
+        ("<0xE2> <0x82> <0xAC> <0x41>", ["€", "", "", "A"]),
+        ("<0xC3> ▁a <0xA9>", ["<0xC3>", "▁a", "<0xA9>"]),  # none forms a character
+    ],
+)
+def test_bytes_of_a_character_are_shown_as_it(pieces, labels):
+    assert spell_bytes(pieces.split()) == labels

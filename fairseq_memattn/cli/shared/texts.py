@@ -12,6 +12,7 @@ from fairseq_memattn.cli.shared.options import Options
 from fairseq_memattn.cli.shared.outputs import say
 from fairseq_memattn.errors import check_least
 from fairseq_memattn.files import read_lines
+from fairseq_memattn.pieces import spell_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -176,7 +177,8 @@ def labels(task: Any, net_input: dict[str, Any], kind: str) -> tuple[list[str], 
 
 
 def _pieces(dictionary: Any, tokens: "Tensor") -> list[str]:
-    return [dictionary[token] for token in tokens]
+    """The symbols; those of the bytes of a character are the character, and then empty."""
+    return spell_bytes([dictionary[token] for token in tokens])
 
 
 def sentences(task: Any, net_input: dict[str, Any]) -> list[str]:
@@ -190,7 +192,7 @@ def sentences(task: Any, net_input: dict[str, Any]) -> list[str]:
 
 def words(dictionary: Any, tokens: "Tensor") -> list[str]:
     """The tokens, with the spaces before them that are in the text."""
-    pieces = [dictionary[token] for token in tokens]
+    pieces = _pieces(dictionary, tokens)
     if any(WORD in piece for piece in pieces):
         return [piece.replace(WORD, " ") for piece in pieces]
     begins = [" ", *("" if piece.endswith(PART) else " " for piece in pieces)]
