@@ -108,6 +108,12 @@ class T5(FairseqEncoderDecoderModel):
         target_table = source_table
         if args.share_all_embeddings:
             check_joined("--share-all-embeddings", source, target)
+            dims = (args.encoder_embed_dim, args.decoder_embed_dim)
+            if dims[0] != dims[1]:
+                raise MemAttnError(
+                    "--share-all-embeddings needs equal --encoder-embed-dim and "
+                    f"--decoder-embed-dim, but they are {dims[0]} and {dims[1]}"
+                )
         else:
             target_table = T5Embedding(decoder_sizes)
         encoder = cls.build_encoder(args, source, source_table, encoder_sizes)

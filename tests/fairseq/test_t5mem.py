@@ -98,6 +98,10 @@ def logits(model, inputs):
     [
         ({"t5mem_selector_query": "x"}, "query must be one of embedding, layer, but is x"),
         ({"encoder_attention_heads": 3}, "must divide --encoder-embed-dim 8, but is 3"),
+        (
+            {"encoder_embed_dim": 4, "share_all_embeddings": True},
+            "needs equal --encoder-embed-dim and --decoder-embed-dim, but they are 4 and 8",
+        ),
     ],
 )
 def test_refused_flags(flags, message):
