@@ -3,6 +3,8 @@
 import json
 import shlex
 import shutil
+import subprocess
+import sys
 import warnings
 from ast import literal_eval
 from pathlib import Path
@@ -27,6 +29,17 @@ def export(trained: Trained, folder: Path) -> Path:
     argv = ["--path", trained.checkpoint, "--data", trained.data, "--output", folder]
     assert cli.main(["export", *map(str, argv), "--tokenizer", "words"]) == 0
     return folder
+
+
+@pytest.mark.full
+def test_a_process_of_its_own_exports(document_model, tmp_path):
+    """It registers the models, which other tests have done in this process."""
+    argv = ["--path", document_model.checkpoint, "--data", document_model.data]
+    argv += ["--output", tmp_path / "folder", "--tokenizer", "words"]
+    command = [sys.executable, "-m", "fairseq_memattn.cli", "export", *map(str, argv)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "folder/model.safetensors").is_file()
 
 
 def untrained(data: Path, folder: Path, *flags: str) -> Trained:
