@@ -3,7 +3,6 @@
 import os
 import pickle
 import re
-import shlex
 import sys
 from argparse import Namespace
 
@@ -13,38 +12,9 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import ListDataset, language_pair_dataset, token_block_dataset
 from fairseq.data.dictionary import Dictionary
-from harness import PLUGGED, attempt, run
+from harness import PLUGGED, TRANSLATOR, attempt, train
 
 from fairseq_memattn.host import checkpoints, installation, patches
-
-TINY = shlex.split(
-    "--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 "
-    "--decoder-embed-dim 8 --encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8 "
-    "--encoder-attention-heads 2 --decoder-attention-heads 2 --optimizer adam --lr 0.001 "
-    "--max-tokens 64 --max-update 1 --eval-bleu --eval-bleu-args '{\"max_len_b\": 5}'"
-)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Ten sentences, preprocessed."""
-    folder = tmp_path_factory.mktemp("data")
-    lines = "".join(
-        f"the {word} sees a {word[::-1]} .\n" for word in ["ab", "bc", "cd", "de", "ef"] * 2
-    )
-    for name in ("train.x", "train.y", "valid.x", "valid.y", "test.x", "test.y"):
-        (folder / name).write_text(lines)
-    prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
-    run("fairseq-preprocess", "-s", "x", "-t", "y", "--destdir", folder / "bin", *prefixes)
-    return folder / "bin"
-
-
-@pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
-    """A checkpoint of a short training, with everything such a checkpoint can hold."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    run("fairseq-train", data, *TINY, *PLUGGED, "--save-dir", folder)
-    return folder / "checkpoint_last.pt"
 
 
 def state(**extra):
@@ -70,20 +40,19 @@ class RunsCode:
         return os.system, (f"touch {self.marker}",)
 
 
-def test_trained_checkpoint_needs_allowing(trained):
+def test_a_trained_checkpoint_needs_allowing_and_loads(bilingual, tmp_path):
+    """With measures of validation, which are arrays of numpy."""
+    bleu = ["--eval-bleu", "--eval-bleu-args", '{"max_len_b": 5}', "--max-update", 1]
+    path = str(train(bilingual, tmp_path, *TRANSLATOR, *bleu).checkpoint)
     allowed = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     try:
-        needed = set(torch.serialization.get_unsafe_globals_in_checkpoint(trained))
+        needed = set(torch.serialization.get_unsafe_globals_in_checkpoint(path))
     finally:
         torch.serialization.add_safe_globals(allowed)
     assert {"argparse.Namespace", "numpy.ndarray", "numpy.dtype"} <= needed
-
-
-def test_trained_checkpoint_loads(trained):
-    loaded = checkpoint_utils.load_checkpoint_to_cpu(str(trained))
-    assert loaded["cfg"].model.arch == "transformer"
-    models, _ = checkpoint_utils.load_model_ensemble([str(trained)])
+    loaded = checkpoint_utils.load_checkpoint_to_cpu(path)
+    models, _ = checkpoint_utils.load_model_ensemble([path])
     for name, weight in models[0].state_dict().items():
         assert torch.equal(weight, loaded["model"][name])
 
@@ -126,12 +95,11 @@ def load(request):
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_code_is_refused(tmp_path, load, zipped):
-    path, marker = tmp_path / "evil.pt", tmp_path / "marker"
+def test_code_is_refused(tmp_path, load, zipped, marker):
+    path = tmp_path / "evil.pt"
     torch.save(state(extra=RunsCode(marker)), path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(checkpoints.CheckpointError) as error:
         load(path)
-    assert not marker.exists()
     assert str(error.value).startswith(f"{path} is refused: it contains `{os.name}.system`")
     assert "weights_only" not in str(error.value)
     assert error.value.__suppress_context__  # nor does the traceback show torch's advice
@@ -140,9 +108,8 @@ def test_code_is_refused(tmp_path, load, zipped):
 def test_any_other_class_is_refused(tmp_path, load):
     path = tmp_path / "module.pt"
     torch.save(state(model=torch.nn.Linear(2, 2)), path)
-    with pytest.raises(
-        checkpoints.CheckpointError, match="Linear`, which a checkpoint has no need of"
-    ):
+    refused = "Linear`, which a checkpoint has no need of"
+    with pytest.raises(checkpoints.CheckpointError, match=refused):
         load(path)
 
 
@@ -153,9 +120,8 @@ def test_truncated_checkpoint(tmp_path, load, zipped, kept):
     torch.save(state(), path, _use_new_zipfile_serialization=zipped)
     written = path.read_bytes()
     path.write_bytes(written[: int(kept * len(written)) if kept == 0.5 else kept])
-    with pytest.raises(
-        checkpoints.CheckpointError, match=f"^{re.escape(str(path))} cannot be loaded"
-    ):
+    words = f"^{re.escape(str(path))} cannot be loaded"
+    with pytest.raises(checkpoints.CheckpointError, match=words):
         load(path)
 
 
@@ -194,14 +160,13 @@ def test_saved_by_torch_but_no_checkpoint(tmp_path, load, content):
         load(path)
 
 
-def test_fairseq_generate_ends_with_the_reason(data, tmp_path):
-    path, marker = tmp_path / "evil.pt", tmp_path / "marker"
+def test_fairseq_generate_ends_with_the_reason(translator, tmp_path, marker):
+    path = tmp_path / "evil.pt"
     torch.save(state(extra=RunsCode(marker)), path)
-    done = attempt("fairseq-generate", data, *PLUGGED, "--path", path)
+    done = attempt("fairseq-generate", translator.data, *PLUGGED, "--path", path)
     assert done.returncode != 0
     assert f"{path} is refused" in done.stderr.splitlines()[-1]
     assert "weights_only" not in done.stderr
-    assert not marker.exists()
 
 
 def test_preparing_twice_wraps_once():

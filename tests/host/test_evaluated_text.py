@@ -104,14 +104,6 @@ assert eval("len('ab')") == 2
 
 
 @pytest.fixture
-def marker(tmp_path):
-    """A file that hostile code would create."""
-    path = tmp_path / "marker"
-    yield path
-    assert not path.exists()
-
-
-@pytest.fixture
 def code(marker):
     return f"[5, __import__('pathlib').Path({str(marker)!r}).touch()]"
 

@@ -7,7 +7,6 @@ import ast
 import functools
 import io
 import json
-import os
 import pickle
 import sqlite3
 import tarfile
@@ -27,6 +26,7 @@ from fairseq.data.audio.data_cfg import get_config_from_yaml
 from fairseq.data.audio.feature_transforms.global_cmvn import GlobalCMVN
 from harness import ROOT, attempt
 from omegaconf import OmegaConf
+from test_checkpoints import RunsCode
 
 from fairseq_memattn import archive_limits
 from fairseq_memattn.archive_limits import RefusedArchive
@@ -151,21 +151,6 @@ def test_this_project_evaluates_and_unpickles_nothing():
             option, value = ALWAYS[name]
             given = {key.arg: ast.unparse(key.value) for key in call.keywords}
             assert given.get(option) == value
-
-
-class RunsCode:
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.marker}",)
-
-
-@pytest.fixture
-def marker(tmp_path):
-    path = tmp_path / "marker"
-    yield path
-    assert not path.exists()
 
 
 # ---------------------------------------------------------------------------------- archives
