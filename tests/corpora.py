@@ -1,9 +1,13 @@
-"""Public corpora, in the folder that MEMATTN_DATA names."""
+"""Public corpora, in the folder that MEMATTN_DATA names, and dictionaries of made-up words."""
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
 
 FOLDER = Path(os.environ.get("MEMATTN_DATA", ""))
 
@@ -20,3 +24,13 @@ def needs(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(
         not corpus(name).exists(), reason=f"needs {name}, which the folder in MEMATTN_DATA lacks"
     )
+
+
+def numbered_words(count: int, *more: str) -> "Dictionary":
+    """fairseq's dictionary of w0, w1 and so on, and then of the others."""
+    from fairseq.data import Dictionary
+
+    words = Dictionary()
+    for word in (*(f"w{number}" for number in range(count)), *more):
+        words.add_symbol(word)
+    return words

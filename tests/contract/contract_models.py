@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from contract_cases import Case
+from corpora import numbered_words
 from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
@@ -28,10 +29,7 @@ LONGEST = 9  # words of a sentence
 
 
 def words() -> Dictionary:
-    made = Dictionary()
-    for number in range(WORDS):
-        made.add_symbol(f"w{number}")
-    return made
+    return numbered_words(WORDS)
 
 
 def sentences(count: int, seed: int) -> list[str]:

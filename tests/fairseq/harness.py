@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 from forked import Forked, fork, run_forked
 from in_process import run_in_process
+
+from fairseq_memattn.host.checkpoints import read_checkpoint
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "fairseq_memattn"
@@ -104,6 +107,18 @@ class Trained:
 def train(data: Path, folder: Path, *flags: object, **options: Any) -> Trained:
     done = run("fairseq-train", data, *flags, "--save-dir", folder, **options)
     return Trained(data, folder / "checkpoint_last.pt", done.stdout)
+
+
+def weights(trained: Trained) -> dict[str, torch.Tensor]:
+    return read_checkpoint(trained.checkpoint)["model"]
+
+
+def assert_same_weights(one: Trained, other: Trained, **tolerances: float) -> None:
+    ours, theirs = weights(one), weights(other)
+    assert ours.keys() == theirs.keys()
+    for name, weight in ours.items():
+        close = torch.testing.assert_close
+        close(weight, theirs[name], **tolerances, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def flags_of(shown: str) -> list[str]:

@@ -1,5 +1,8 @@
 """A trained document translator and its task, loaded into this process."""
 
+from argparse import Namespace
+from typing import Any
+
 from fairseq.checkpoint_utils import load_model_ensemble
 from harness import Trained
 
@@ -21,3 +24,13 @@ class Loaded:
         self.model.eval()
         self.task.load_dataset("test")
         self.dataset = self.task.datasets["test"]
+
+    def batches(self, sentences: int) -> Any:
+        """fairseq's batches of at most so many sentences, which can be passed through again."""
+        limits = {"max_sentences": sentences, "max_positions": self.task.max_positions()}
+        return self.task.get_batch_iterator(self.dataset, **limits)
+
+    def generator(self, longer: int) -> Any:
+        """Of a beam search; a translation has at most `longer` words more than its source."""
+        options = Namespace(beam=4, lenpen=0.6, max_len_a=1, max_len_b=longer)
+        return self.task.build_generator([self.model], options)

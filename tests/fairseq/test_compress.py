@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from corpora import numbered_words
 from fairseq import options
-from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.models import ARCH_MODEL_REGISTRY
 from full import full
@@ -48,7 +48,7 @@ HEADER = Header("model", "dictionary", vectors=2, size=3, dtype="float32")
 
 def save(folder, name="model.pt", arch="gmat_bert", flags=COMPRESSES, seed=1):
     """A model of random weights, as fairseq-train saves it, and its path."""
-    words = dictionary()
+    words = numbered_words(WORDS)
     if "--task=translation" not in flags:
         words.add_symbol("<mask>")
         flags = [*flags, "--task=masked_lm", f"--tokens-per-sample={LIMIT}"]
@@ -65,13 +65,6 @@ def save(folder, name="model.pt", arch="gmat_bert", flags=COMPRESSES, seed=1):
     state = checkpoint(type(model), flags, model.state_dict(), words, device="cpu")
     torch.save(state, folder / name)
     return model, folder / name
-
-
-def dictionary():
-    words = Dictionary()
-    for number in range(WORDS):
-        words.add_symbol(f"w{number}")
-    return words
 
 
 def binarise(prefix, lengths, seed=0):
@@ -91,7 +84,7 @@ def made(tmp_path_factory):
     """A folder with `bin`, model.pt, and a store of the test set."""
     folder = tmp_path_factory.mktemp("compressed")
     (folder / "bin").mkdir()
-    dictionary().save(str(folder / "bin" / "dict.txt"))
+    numbered_words(WORDS).save(str(folder / "bin" / "dict.txt"))
     lines = binarise(folder / "bin" / "test", LINES)
     binarise(folder / "bin" / "valid", [4, 5, 6], seed=3)
     model, _ = save(folder)
@@ -142,7 +135,7 @@ def test_decompressed_is_the_whole_encoder(made, tmp_path, dtype, atol):
 
 def test_tokens_of_chosen_documents(made, tmp_path):
     folder, model, lines = made
-    store, words = folder / "store", [*dictionary().symbols, "<mask>"]
+    store, words = folder / "store", [*numbered_words(WORDS).symbols, "<mask>"]
     flags = ["--tokens", "--ids", "test-4", "test-0"]
     text = unpacked(folder, store, tmp_path / "t.txt", *flags).read_text(encoding="utf-8")
     for line, number in zip(text.splitlines(), (4, 0), strict=True):
@@ -203,7 +196,7 @@ def test_documents_of_several_lines_and_pieces(made, tmp_path):
 def test_sources_of_a_translator(tmp_path):
     """They have no <s>, and are padded on the left in training, which found their languages."""
     for language in "ab":
-        dictionary().save(str(tmp_path / f"dict.{language}.txt"))
+        numbered_words(WORDS).save(str(tmp_path / f"dict.{language}.txt"))
     lines = binarise(tmp_path / "test.a-b.a", [5, 9])
     flags = ["--task=translation", "--max-source-positions=24"]
     model, path = save(tmp_path, arch="gmat_transformer", flags=[*COMPRESSES, *flags])
@@ -228,7 +221,7 @@ def test_documents_by_ids(tmp_path):
 def test_a_subset_is_not_stored_by_ids_and_without(made, tmp_path, capsys):
     folder = made[0]
     (tmp_path / "bin").mkdir()
-    dictionary().save(str(tmp_path / "bin" / "dict.txt"))
+    numbered_words(WORDS).save(str(tmp_path / "bin" / "dict.txt"))
     binarise(tmp_path / "bin" / "test", [4, 5, 6])
     (tmp_path / "bin" / "test.docids").write_text("a\na\nb\n", encoding="utf-8")
     for documents, status in (("ids", 0), ("lines", 1), ("ids", 0)):
@@ -287,7 +280,7 @@ def test_what_does_not_belong_together(made, tmp_path, capsys, monkeypatch):
     save(folder, "other.pt", seed=2)
     save(folder, "whole.pt", flags=GMAT)
     binarise(tmp_path / "test", LINES, seed=9)
-    dictionary().save(str(tmp_path / "dict.txt"))
+    numbered_words(WORDS).save(str(tmp_path / "dict.txt"))
     for path, flags, message in (
         ("other.pt", [], "was made with another model: its fingerprint is "),
         ("whole.pt", [], "(architecture gmat_bert) has no compressing encoder"),

@@ -121,11 +121,7 @@ def test_gold_context_is_the_references(document_model, generated, loaded):
 def test_a_second_pass_over_the_same_batches_begins_again(loaded, generated):
     """A batch that fairseq repeats in the place of a missing one is recognised."""
     task = loaded.task
-    batches = task.get_batch_iterator(
-        loaded.dataset, max_sentences=5, max_positions=task.max_positions()
-    )
-    options = Namespace(beam=4, lenpen=0.6, max_len_a=1, max_len_b=LONGER)
-    generator = task.build_generator([loaded.model], options)
+    batches, generator = loaded.batches(5), loaded.generator(LONGER)
     for _ in range(2):
         found = []
         for number, batch in enumerate(batches.next_epoch_itr(shuffle=False)):

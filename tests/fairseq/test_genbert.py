@@ -3,7 +3,7 @@
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from test_gmat import EOS, MASKABLE, PAD, SMALL, build, dictionary, loaded, rows, saved
+from test_gmat import EOS, MASKABLE, PAD, SMALL, WORDBOOK, build, loaded, rows, saved
 from torch.nn.functional import layer_norm
 from torch.testing import assert_close
 
@@ -180,7 +180,7 @@ def test_from_a_masked_language_model(convert):
     model, _ = loaded(output, path.parent)
     assert model(rows(9, 5), None, rows(6, 4))[0].isfinite().all()
     # Translation, to which it is finetuned, reads a dictionary without <mask>.
-    finetuned = build("gmat_genbert", words=dictionary(), gmat_memory_projections="qkv", **SMALL)
+    finetuned = build("gmat_genbert", words=WORDBOOK, gmat_memory_projections="qkv", **SMALL)
     finetuned.load_state_dict(state)
 
 

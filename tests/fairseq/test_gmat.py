@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from corpora import numbered_words
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
 from harness import flags_of
@@ -44,14 +44,7 @@ KINDS = {
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def dictionary(*more):
-    words = Dictionary()
-    for word in (*(f"w{number}" for number in range(WORDS)), *more):
-        words.add_symbol(word)
-    return words
-
-
-WORDBOOK, MASKABLE = dictionary(), dictionary("<mask>")
+WORDBOOK, MASKABLE = numbered_words(WORDS), numbered_words(WORDS, "<mask>")
 PAD, EOS = WORDBOOK.pad(), WORDBOOK.eos()
 
 

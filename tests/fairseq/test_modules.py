@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
+from corpora import numbered_words
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer_lm import base_lm_architecture
 from fairseq.sequence_generator import SequenceGenerator
@@ -63,14 +63,7 @@ def variants(*left_out):
     return pytest.mark.parametrize("options", kept, ids=names)
 
 
-def dictionary(words: int) -> Dictionary:
-    made = Dictionary()
-    for number in range(words - len(made)):
-        made.add_symbol(f"w{number}")
-    return made
-
-
-WORDS = dictionary(30)
+WORDS = numbered_words(26)
 PAD, EOS = WORDS.pad(), WORDS.eos()
 
 

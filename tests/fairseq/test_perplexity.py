@@ -9,8 +9,8 @@ from argparse import Namespace
 
 import pytest
 import torch
+from corpora import numbered_words
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import PositionalEmbedding
 from harness import LANGUAGE_MODEL, PLUGGED, Trained, attempt, logged, run, train
@@ -31,10 +31,7 @@ CARRIED = [
 
 @pytest.fixture(scope="module")
 def dictionary():
-    words = Dictionary()
-    for number in range(40):
-        words.add_symbol(f"word{number}")
-    return words
+    return numbered_words(40)
 
 
 def build(arch, dictionary, **options):

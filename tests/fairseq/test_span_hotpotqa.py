@@ -125,14 +125,8 @@ def test_hotpotqa_with_facts_and_the_question_as_memory(hotpot_data, tmp_path, c
     scores = tmp_path / "scores.json"
     assert main([*argv, "--predictions", str(out), "--json", str(scores)]) == 0
     shown = capsys.readouterr().out
-    assert [line.split("  ")[0] for line in shown.splitlines()[1:]] == [
-        "questions",
-        "all",
-        "bridge",
-        "comparison",
-        "supporting facts",
-        "joint",
-    ]
+    rows = ["questions", "all", "bridge", "comparison", "supporting facts", "joint"]
+    assert [line.split("  ")[0] for line in shown.splitlines()[1:]] == rows
     said = json.loads(out.read_text())
     assert said["answer"].keys() == said["sp"].keys() and len(said["sp"]) == 21
     asked = {one.id: one for one in read_span_records(hotpot_data / "records/valid.jsonl")}

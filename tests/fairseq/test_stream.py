@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-from argparse import Namespace
 from itertools import pairwise
 from random import Random
 
@@ -168,11 +167,7 @@ def test_from_pretrained(loaded, found, corpus):
 @pytest.mark.full
 def test_a_second_pass_begins_again_and_keeps_no_memory(loaded, found):
     task = loaded.task
-    batches = task.get_batch_iterator(
-        loaded.dataset, max_sentences=5, max_positions=task.max_positions()
-    )
-    options = Namespace(beam=4, lenpen=0.6, max_len_a=1, max_len_b=LONGER)
-    generator = task.build_generator([loaded.model], options)
+    batches, generator = loaded.batches(5), loaded.generator(LONGER)
     for _ in range(2):
         ours = []
         for batch in batches.next_epoch_itr(shuffle=False):
@@ -185,11 +180,7 @@ def test_a_second_pass_begins_again_and_keeps_no_memory(loaded, found):
 def test_a_batch_that_ran_out_of_memory_is_translated_again(loaded, found, monkeypatch):
     """Also where some of its sentences had been translated, a few together."""
     task = loaded.task
-    batches = task.get_batch_iterator(
-        loaded.dataset, max_sentences=2, max_positions=task.max_positions()
-    )
-    options = Namespace(beam=4, lenpen=0.6, max_len_a=1, max_len_b=LONGER)
-    generator = task.build_generator([loaded.model], options)
+    batches, generator = loaded.batches(2), loaded.generator(LONGER)
     generate, random, failures = generator.generate, Random(1), []
 
     def out_of_memory(models, sample):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
+from corpora import numbered_words
 
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.models.t5mem import DESIGNS
@@ -19,14 +19,7 @@ PAPERS = {"t5mem_sequence_positions": "none", "t5mem_selector_bias": "none"}
 each_model = pytest.mark.parametrize("name", MODELS)
 
 
-def dictionary():
-    words = Dictionary()
-    for number in range(WORDS):
-        words.add_symbol(f"w{number}")
-    return words
-
-
-WORDBOOK = dictionary()
+WORDBOOK = numbered_words(WORDS)
 PAD, EOS, SEPARATOR = WORDBOOK.pad(), WORDBOOK.eos(), WORDBOOK.index("w3")
 
 

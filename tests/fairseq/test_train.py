@@ -5,7 +5,18 @@ import shutil
 import pytest
 import torch
 from full import full, others_in_full
-from harness import COMMON, PLUGIN, ROOT, TRANSLATOR, Trained, logged, run, train
+from harness import (
+    COMMON,
+    PLUGIN,
+    ROOT,
+    TRANSLATOR,
+    Trained,
+    assert_same_weights,
+    logged,
+    run,
+    train,
+    weights,
+)
 from omegaconf import OmegaConf
 from questions import prepare, records
 
@@ -14,19 +25,6 @@ from fairseq_memattn.host.checkpoints import read_checkpoint
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="fairseq trains in half precision on a GPU only"
 )
-
-
-def weights(trained):
-    return read_checkpoint(trained.checkpoint)["model"]
-
-
-def assert_same_weights(one, other, **tolerances):
-    ours, theirs = weights(one), weights(other)
-    assert ours.keys() == theirs.keys()
-    for name, weight in ours.items():
-        torch.testing.assert_close(
-            weight, theirs[name], **tolerances, msg=lambda m, n=name: f"{n}: {m}"
-        )
 
 
 EXACT = {"rtol": 0, "atol": 0}

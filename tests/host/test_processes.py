@@ -7,13 +7,13 @@ import shutil
 import signal
 
 import pytest
-import torch
 from full import full
 from harness import (
     PLUGGED,
     TRANSLATOR,
     WINDOWS,
     Trained,
+    assert_same_weights,
     logged,
     run,
     run_on,
@@ -23,21 +23,8 @@ from harness import (
     train_on,
 )
 
-from fairseq_memattn.host.checkpoints import read_checkpoint
-
 BATCHES = ["--update-epoch-batch-itr", "True", "--max-tokens", 500]
 FLAGS = [*TRANSLATOR, *BATCHES, *shlex.split("--dropout 0.1 --attention-dropout 0.1")]
-
-
-def weights(trained):
-    return read_checkpoint(trained.checkpoint)["model"]
-
-
-def assert_same_weights(one, other, **tolerances):
-    ours, theirs = weights(one), weights(other)
-    assert ours.keys() == theirs.keys()
-    for name, weight in ours.items():
-        torch.testing.assert_close(weight, theirs[name], **tolerances, msg=name)
 
 
 def losses(trained):
