@@ -95,7 +95,10 @@ def _by_kernels(normalised: bool, *args: Any, **packed: Any) -> tuple[Tensor, Me
 def _sums_by_kernels(*args: Any, normalised: bool = True, **options: Any) -> Any:
     from fairseq_memattn.attention.ops.abc.triton.operators import causal_attention
 
-    return copy_keys(partial(causal_attention, normalised=normalised, **options))(*args)
+    def attend(*inputs: Any) -> Any:  # torch.compile does not trace a `partial` here
+        return causal_attention(*inputs, normalised=normalised, **options)
+
+    return copy_keys(attend)(*args)
 
 
 def _finite(log_alpha: Tensor, dtype: torch.dtype) -> Tensor:
