@@ -16,6 +16,7 @@ from full import full
 from harness import COMMON, flags_of, generate, hypotheses, train
 
 from fairseq_memattn import cli
+from fairseq_memattn.cli.shared import translator_vocabularies
 from fairseq_memattn.cli.shared.hf_checkpoint import checkpoint
 from fairseq_memattn.errors import MemAttnError
 from fairseq_memattn.host.checkpoints import read_checkpoint
@@ -278,3 +279,14 @@ def test_other_configurations(changes, said):
     config |= {"pad_token_id": 9, "decoder_start_token_id": 9, "activation_function": "swish"}
     with pytest.raises(MemAttnError, match=re.escape(f"config.json: {said}")):
         hf_translators.options(config | changes, True)
+
+
+def test_files_of_another_translator(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
+    (tmp_path / "source.spm").touch()
+    for languages, said in {
+        ("de", "en"): "tokenizer_config.json: the model translates from en to de, and not from de",
+        (None, None): "source.spm: not a SentencePiece model",
+    }.items():
+        with pytest.raises(MemAttnError, match=said):
+            translator_vocabularies.read(tmp_path, {"model_type": "marian"}, languages)

@@ -19,7 +19,7 @@ COMMANDS = {
     "generate": "continue prompts with a causal model of transformers",
     "import-bert": "convert a BERT saved by transformers to a gmat_bert and a dictionary",
     "import-t5": "convert a T5 saved by transformers to a checkpoint and a dictionary",
-    "import-transformers": "convert what `export` has written back to a checkpoint of fairseq",
+    "import-transformers": "convert a translator of transformers or an exported model to fairseq",
     "new": "write a commented starting point: a corpus, a recipe or a control",
     "perplexity": "perplexity of a language model with context or memory across blocks",
     "plot": "draw what a text writes into a model's memory and what is read from it",

@@ -36,12 +36,20 @@ def read(folder: Path, config: Mapping[str, Any], languages: Sequence[str | None
     told = files.read_json(settings) if settings.is_file() else {}
     if config["model_type"] == "marian":
         names = [f"{side}_lang" for side in ("source", "target")]
-        named = [one or told.get(name) for one, name in zip(languages, names, strict=True)]
+        own_names = [told.get(name) for name in names]
+        named = [one or name for one, name in zip(languages, own_names, strict=True)]
         _check_given(named)
+        if named[0] == own_names[1] or named[1] == own_names[0]:
+            raise MemAttnError(
+                f"{settings}: the model translates from {own_names[0]} to {own_names[1]}, and not "
+                f"from {named[0]} to {named[1]}"
+            )
         own = [folder / "vocab.json"] * 2
         if told.get("separate_vocabs"):
             own[1] = folder / "target_vocab.json"
         spm = [folder / "source.spm", folder / "target.spm"]
+        for path in spm:
+            SentencePieces(path)
         rows = zip(map(_ids, own), spm, named, strict=True)
         return [Side(ids, pieces, str(name), None) for ids, pieces, name in rows]
     _check_given(languages)

@@ -88,9 +88,10 @@ def check_trained_options(path: str, state: Mapping[str, Any], trainer: Any, fur
     if found:
         given = " and ".join(f"{flag(name)} {now}" for name, _, now in found)
         trained = " and ".join(str(value) for _, value, _ in found)
+        another = "" if further else "give a new training another --save-dir, or "
         raise MemAttnError(
             f"the training has {given}, but {path} was trained with {trained}, so that it would "
-            f"not go on as it was; set {GO_ON}=1 to train all the same"
+            f"not go on as it was; {another}set {GO_ON}=1 to train all the same"
         )
 
 
