@@ -44,7 +44,7 @@ DESIGNS = {name: Design(name) for name in all_controls()} | {
     "clustering, bits": Design("clustering", dict(cluster_bits=5)),
     "mlp, sigmoid": Design("mlp", dict(activation="sigmoid", bias=False)),
     "mlp, one control": Design("mlp", dict(share_control=True)),
-    "gated, one control": Design("gated", dict(share_control=True)),
+    "gated, one control": Design("gated", dict(share_control=True, gate_horizon=9)),
     "linformer, one control": Design("linformer", dict(share_control=True)),
     "workspace, one control": Design("workspace", dict(share_control=True)),
 }

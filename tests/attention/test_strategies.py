@@ -22,6 +22,7 @@ from fairseq_memattn.attention.controls import (
     registry,
 )
 from fairseq_memattn.attention.controls.options import option_fields
+from fairseq_memattn.attention.nn import ABCAttention
 
 E = 6
 SIZES = dict(embed_dim=E, slots=M, heads=H, attention_heads=H, head_dim=D, max_positions=LONGEST)
@@ -172,6 +173,12 @@ def test_random_slots_are_spread_and_the_seed_s():
     assert not torch.equal(table, make("random", slots=8, random_seed=2).table)
     counts = torch.bincount(table.flatten(), minlength=8) / table.numel()
     assert_close(counts, torch.full((8,), 1 / 8), atol=3e-3, rtol=0)
+
+
+def test_gates_forget_within_the_horizon():
+    layer = ABCAttention(8, 2, slots=5, control="gated", causal=True, gate_horizon=81)
+    log_gates = layer.control.gates(torch.zeros(1, 1, 8))[0, :, 0]
+    assert_close(-1 / log_gates, torch.tensor([1.0, 3.0, 9.0, 27.0, 81.0]).expand(2, 5))
 
 
 def test_k_means_groups_what_lies_together():

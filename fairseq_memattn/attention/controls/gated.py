@@ -1,5 +1,7 @@
 """ABC-MLP with a forget gate, which section 4 of the ABC paper suggests and does not try."""
 
+import math
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from fairseq_memattn.attention.controls.base import Control, FloatLinear, Tokens, drop_writes
-from fairseq_memattn.attention.controls.options import ControlOptions, Sizes
+from fairseq_memattn.attention.controls.options import ControlOptions, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
 from fairseq_memattn.attention.ops.abc import advance, read_memory
 from fairseq_memattn.attention.ops.additive import additive_write
@@ -24,6 +26,16 @@ DAMPING = 16.0
 BLOCK = 512  # tokens, of which normalisers are summed
 
 
+@dataclass(frozen=True)
+class GatedOptions(ControlOptions):
+    gate_horizon: int = option(
+        0,
+        "spreads the slots' first gates from a memory of one token to one of so many tokens; 0 "
+        "begins all slots with about 23 tokens",
+        at_least=0,
+    )
+
+
 @register_control("gated")
 class GatedControl(Control):
     """K~_t = g_t K~_{t-1} + (1 - g_t) (x) k_t, likewise V~, with g_t = sigmoid(W_phi x_t)^(1/16).
@@ -37,14 +49,16 @@ class GatedControl(Control):
     Over a whole sequence (cross and encoder attention) it is the memory after the last token.
     """
 
+    Options: ClassVar[type[ControlOptions]] = GatedOptions
     state_class: ClassVar[type | None] = MemoryState
     can_split: ClassVar[bool] = True
 
-    def __init__(self, sizes: Sizes, options: ControlOptions) -> None:
+    def __init__(self, sizes: Sizes, options: GatedOptions) -> None:
         super().__init__(sizes, options)
         self.proj = FloatLinear(sizes.embed_dim, self.heads * self.slots)
         nn.init.xavier_uniform_(self.proj.weight)
-        nn.init.zeros_(self.proj.bias)
+        with torch.no_grad():
+            self.proj.bias.copy_(gate_biases(self.slots, options.gate_horizon).repeat(self.heads))
 
     def log_gate(self, tokens: Tokens, dropout: float = 0.0) -> Tensor:
         """log g (B, heads, S, M), in float32."""
@@ -106,6 +120,17 @@ class GatedControl(Control):
         log_alpha = write_logits(self.log_gate(tokens))
         start = torch.zeros_like(log_alpha[:, :, :1])
         return over_tokens(torch.cat([start, log_alpha], dim=2))[:, :, 1:]
+
+
+def gate_biases(slots: int, horizon: int) -> Tensor:
+    """The first biases of the slots (M,), whose contents shrink to 1 / e in 1 to `horizon` tokens.
+
+    The numbers of tokens are a geometric sequence; a horizon of 0 gives zeros.
+    """
+    if not horizon:
+        return torch.zeros(slots)
+    tokens = torch.logspace(0.0, math.log10(horizon), slots)
+    return -torch.expm1(DAMPING / tokens).log()
 
 
 def write_logits(log_gate: Tensor) -> Tensor:

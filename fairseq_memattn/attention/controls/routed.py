@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_memattn.attention.controls.base import FloatLinear
-from fairseq_memattn.attention.controls.gated import GatedControl
+from fairseq_memattn.attention.controls.gated import GatedControl, GatedOptions
 from fairseq_memattn.attention.controls.mlp import MLPControl, MLPOptions
 from fairseq_memattn.attention.controls.options import ControlOptions, OptionError, Sizes, option
 from fairseq_memattn.attention.controls.registry import register_control
@@ -29,6 +29,11 @@ class RouterOptions(ControlOptions):
 
 @dataclass(frozen=True)
 class RoutedOptions(RouterOptions, MLPOptions):
+    pass
+
+
+@dataclass(frozen=True)
+class RoutedGatedOptions(RouterOptions, GatedOptions):
     pass
 
 
@@ -75,9 +80,9 @@ class RoutedGatedControl(GatedControl):
     8 in the place of 16, or one decay a head as in Mamba 2.
     """
 
-    Options = RouterOptions
+    Options = RoutedGatedOptions
 
-    def __init__(self, sizes: Sizes, options: RouterOptions) -> None:
+    def __init__(self, sizes: Sizes, options: RoutedGatedOptions) -> None:
         super().__init__(sizes, options)
         self.top_k, self.router_noise = options.top_k, options.router_noise
         self.router = FloatLinear(sizes.embed_dim, self.heads * self.slots, bias=False)
