@@ -20,6 +20,9 @@ from fairseq_memattn.attention.nn import ABCAttention
 from fairseq_memattn.attention.nn.low_rank import give_updates, merge_updates, projections_of
 from fairseq_memattn.transformers.decoder import BoundedDecoderForCausalLM
 
+# The weights of controls are new, and learn that many times as fast as those of the model.
+CONTROL_RATE = 20
+
 
 class Imitation(Trainer):
     """Trains a student on blocks of tokens, beside the teacher, which is on the same device.
@@ -34,7 +37,13 @@ class Imitation(Trainer):
         args: TrainingArguments,
         rows: Any,
     ) -> None:
-        super().__init__(model=student, args=args, train_dataset=rows)
+        rates: dict[float, list[nn.Parameter]] = {1: [], CONTROL_RATE: []}
+        for name, weight in student.named_parameters():
+            if weight.requires_grad:
+                rates[CONTROL_RATE if ".control." in name else 1].append(weight)
+        groups = [{"params": all_, "lr": args.learning_rate * k} for k, all_ in rates.items()]
+        optimizer = torch.optim.AdamW(groups, weight_decay=args.weight_decay)
+        super().__init__(model=student, args=args, train_dataset=rows, optimizers=(optimizer, None))
         self.teacher = teacher
         self.model_accepts_loss_kwargs = False  # the losses are means of a batch
 

@@ -43,8 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add.number("--distill-updates", "of distillation (default: %(default)s)", default=0)
     add.number("--tokens-per-sample", "tokens of a block (default: %(default)s)", default=512)
     add.number("--batch-size", "blocks of an update (default: %(default)s)", default=1)
-    add("--transfer-rate", "learning rate (default: %(default)s)", type=float, default=1e-3)
-    add("--distill-rate", "learning rate (default: %(default)s)", type=float, default=1e-3)
+    add(
+        "--transfer-rate",
+        "learning rate of the model's weights (default: %(default)s)",
+        type=float,
+        default=1e-3,
+    )
+    add("--distill-rate", "likewise (default: %(default)s)", type=float, default=1e-3)
     add.number("--rank", "of the low-rank updates (default: %(default)s)", default=16)
     add.number("--save-every", "updates (default: %(default)s)", default=100)
     add.number("--seed", "of new weights and batches (default: %(default)s)", default=1)
@@ -93,6 +98,8 @@ def control_of(args: argparse.Namespace) -> dict[str, Any] | str:
         given["local_window"] = args.window
     if args.control == "local_mlp":
         given["slot_bias"] = -2.0  # slots that know nothing yet take little from the model
+    if args.control == "gated":
+        given["gate_horizon"] = args.tokens_per_sample
     return given
 
 
