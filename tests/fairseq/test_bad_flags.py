@@ -69,7 +69,7 @@ ZERO = {
     *("abc_causal_slots", "abc_cross_slots", "abc_encoder_slots", "gmat_memory"),
     *("gmat_lsh_buckets", "gmat_compress_after", "gmat_memory_layers", "t5_head_dim"),
     *("abc_max_length", "abc_local_window", "abc_random_seed", "abc_low_rank"),
-    *("abc_stride", "abc_cluster_bits", "abc_sink_tokens", "abc_slot_bias"),
+    *("abc_stride", "abc_cluster_bits", "abc_sink_tokens", "abc_slot_bias", "abc_gate_horizon"),
     *("source_context", "target_context", "sentinels", "data_seed", "noise_density"),
     *("chunk_overlap", "abc_kv_heads", "decoder_ffn_embed_dim"),
 }
