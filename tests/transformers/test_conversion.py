@@ -180,6 +180,7 @@ def test_the_command_copies(folder, tmp_path):
         ("local_mlp --slots 6 --window 6", "--window must leave some of the 6 slots"),
         ("window --window 3", "--control window takes no --window"),
         ("nosuch", "`control` must be one of"),
+        (f"softmax --transfer-updates 1 --text {__file__}", "--transfer-updates trains bounded"),
     ],
 )
 def test_controls_are_checked_before_the_model_is_read(more, sentence, tmp_path, capsys):

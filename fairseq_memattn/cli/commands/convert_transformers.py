@@ -87,6 +87,10 @@ def check(args: argparse.Namespace) -> None:
         require_file("--text", file)
     if bool(args.text) != bool(args.transfer_updates or args.distill_updates):
         raise ValueError("--text needs --transfer-updates or --distill-updates, and these need it")
+    if args.control == "softmax" and args.transfer_updates:
+        raise ValueError(
+            "--transfer-updates trains bounded memories, and --control softmax has none"
+        )
 
 
 def control_of(args: argparse.Namespace) -> dict[str, Any] | str:
