@@ -4,11 +4,16 @@ import json
 import re
 import shlex
 import sys
+from argparse import Namespace
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
+
+from fairseq_memattn.cli import main
 
 ROOT = Path(__file__).parents[2]
 # A program that logs its arguments, makes what it is asked for and prints scores.
@@ -73,17 +78,32 @@ def commands(name):
     return [stage.command for stage in stages]
 
 
-def test_the_commands_of_all_experiments_parse():
-    """fairseq's parsers take them; no text is left that was to be filled in."""
+@pytest.fixture(scope="module")
+def numbered():
+    """The models of recipes/long_documents are registered, for this module alone."""
     import fairseq_memattn
 
     fairseq_memattn.register()
-    from fairseq import options, utils
+    from fairseq import models, utils
+
+    folder = ROOT / "recipes" / "long_documents" / "numbered_sentences"
+    with ExitStack() as stack:
+        for name in [name for name in vars(models) if name.endswith("_REGISTRY")]:
+            stack.enter_context(mock.patch.dict(getattr(models, name)))
+        utils.import_user_module(Namespace(user_dir=str(folder)))
+        yield
+
+
+def test_memattn_archs_lists_models_that_need_a_symbol(numbered, capsys):
+    assert main(["archs", "numbered*"]) == 0
+    assert "\nnumbered_gmat_transformer " in capsys.readouterr().out
+
+
+def test_the_commands_of_all_experiments_parse(numbered):
+    """fairseq's parsers take them; no text is left that was to be filled in."""
+    from fairseq import options
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    utils.import_user_module(
-        type("Args", (), {"user_dir": "recipes/long_documents/numbered_sentences"})
-    )
     parsers = {
         "fairseq-train": options.get_training_parser,
         "fairseq-generate": options.get_generation_parser,

@@ -179,8 +179,13 @@ def _task(args: Namespace) -> Any:
     from fairseq.data import Dictionary
 
     class Vocabulary(Dictionary):
+        """Has every symbol, such as a separator that a model looks up."""
+
         def __len__(self) -> int:
             return VOCABULARY
+
+        def index(self, sym: str) -> int:
+            return int(self.indices.get(sym, self.nspecial))
 
     words = Vocabulary()
     return SimpleNamespace(
