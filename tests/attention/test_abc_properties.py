@@ -51,25 +51,6 @@ def test_one_slot_a_token_is_softmax_attention(name, causal_form, device):
     assert_close(run(form, leaves), run(softmax_attention, leaves))
 
 
-@every_form
-def test_slots_that_hold_nothing_take_no_softmax_mass(name, causal_form, device):
-    form, case = FORMS[name], double(Case(21, slots=5), device)
-    case.log_alpha[..., 3:] = -torch.inf
-    without = case.replace(log_alpha=case.log_alpha[..., :3])
-    assert_close(form(*case), form(*without))
-
-
-@any_causal_form
-def test_a_slot_takes_no_mass_before_its_first_token(name, causal_form, device):
-    form = FORMS[name]
-    case = double(Case(21), device)
-    case.log_alpha[:, :, :9, 2] = -torch.inf
-    out = form(*case)
-    without = case.replace(log_alpha=case.log_alpha[..., :2])
-    assert_close(out[:, :, :9], form(*without)[:, :, :9])
-    assert not torch.allclose(out[:, :, 9], form(*without)[:, :, 9])
-
-
 @any_causal_form
 def test_queries_before_the_first_write_give_zeros(name, causal_form, device):
     form = FORMS[name]
@@ -77,29 +58,6 @@ def test_queries_before_the_first_write_give_zeros(name, causal_form, device):
     case.log_alpha[:, :, :6] = -torch.inf
     out = form(*case)
     assert (out[:, :, :6] == 0).all() and (out[:, :, 6:] != 0).all()
-
-
-# --- Causality
-
-
-@pairwise(
-    name=CAUSAL_FORMS,
-    control=["plain", "rise +12"],
-    causal_form=["factored", "stable"],
-    indirect=["causal_form"],
-)
-def test_each_output_depends_on_all_tokens_up_to_its_own(name, control, causal_form, device):
-    form, length = FORMS[name], 18
-    leaves = inputs(Case(length, control=control, batch=1)).leaves(torch.float64, device)
-    out = form(*leaves)
-    for t in range(length):
-        _, k, v, log_alpha = torch.autograd.grad(
-            out[:, :, t].sum(), tuple(leaves), retain_graph=True
-        )
-        assert (v[:, :, : t + 1] > 0).all()
-        assert (k[:, :, 1 : t + 1] != 0).all() and (log_alpha[:, :, 1 : t + 1] != 0).all()
-        for grad in (k, v, log_alpha):
-            assert (grad[:, :, t + 1 :] == 0).all()
 
 
 # --- The state

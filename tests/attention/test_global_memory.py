@@ -18,7 +18,6 @@ from cases import (
 )
 from cases import tokens_and_memory as inputs
 from pairwise import pairwise
-from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import Window, global_memory_attention, window_memory_attention
@@ -137,14 +136,6 @@ def test_a_memory_without_queries_is_only_read(chunk_size, sparse, device):
     assert_close(out, attend(*x)[0])
 
 
-def test_one_chunk_is_softmax_attention_over_all(device):
-    q, k, v, q_mem, k_mem, v_mem = double(Case(), device)
-    x = (torch.cat([memory, own], 2) for memory, own in ((q_mem, q), (k_mem, k), (v_mem, v)))
-    expected = scaled_dot_product_attention(*x)
-    out, memory = global_memory_attention(q, k, v, q_mem, k_mem, v_mem, chunk_size=13)
-    assert_close(torch.cat([memory, out], 2), expected)
-
-
 # --- The form
 
 
@@ -180,33 +171,6 @@ def bytes_kept(chunks, chunk_size, slots):
 def test_what_is_kept_grows_with_the_number_of_chunks(chunk_size, slots):
     fewer, more = (bytes_kept(chunks, chunk_size, slots) for chunks in (32, 64))
     assert more < 2.05 * fewer
-
-
-# --- Who sees whom
-
-
-def seen_by(out, leaves):
-    """Which values of tokens, and which of the memory, reach a sum over out."""
-    gradients = torch.autograd.grad(out.sum(), (leaves.v, leaves.v_mem), retain_graph=True)
-    return [(x[0] != 0).any(dim=2).any(dim=0).nonzero().flatten().tolist() for x in gradients]
-
-
-@pytest.mark.parametrize(
-    "kind, t, expected",
-    [
-        ("chunks", 0, [0, 1, 2, 3]),
-        ("chunks", 6, [4, 5, 6, 7]),
-        ("chunks", 9, [8, 9]),
-        ("window", 0, [0, 1, 2]),
-        ("window", 6, [4, 5, 6, 7, 8]),
-    ],
-)
-def test_tokens_see_their_chunk_or_window_and_the_memory(kind, t, expected, form, device):
-    case = Case(10)
-    leaves = inputs(case).leaves(torch.float64, device)
-    out, memory = attend_by(kind, case, device)(*leaves)
-    assert seen_by(out[0, :, t], leaves) == [expected, [0, 1, 2]]
-    assert seen_by(memory[0, :, 1], leaves) == [list(range(10)), [0, 1, 2]]
 
 
 # --- Numbers

@@ -17,7 +17,6 @@ from cases import (
     saved_for_backward,
 )
 from pairwise import pairwise
-from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
 from fairseq_memattn.attention import mem_attention, slot_position_bias
@@ -39,10 +38,6 @@ def inputs(case):
     """q, k and v (B, K, H, M + S, D), and the table of biases."""
     shape = (case.batch, case.sequences, case.heads, case.slots + case.length, case.width)
     return draw(case.length, q=shape, k=shape, v=shape, table=(9, case.heads))
-
-
-def double(case, device):
-    return inputs(case).to(device, torch.float64)
 
 
 def attend_by(function, case, device="cpu", **options):
@@ -87,34 +82,6 @@ def test_equations_6_to_14(length, slots, pad, dtype, device):
 )
 def test_other_sizes(scale, case, device):
     assert_matches_the_oracle(case, torch.float64, device, scale)
-
-
-def test_one_sequence_is_softmax_attention_with_its_slot(device):
-    case = Case(sequences=1)
-    q, k, v, table = double(case, device)
-    bias = slot_position_bias(table, 1, case.slots, case.length, max_distance=4)
-    expected = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
-    assert_close(attend_by(mem_attention, case, device)(q, k, v, table), expected)
-
-
-# --- Who sees whom
-
-
-def seen_by(case, device, i, t):
-    """(K, M + S): whether the value there reaches what sequence i gets at t."""
-    leaves = inputs(case).leaves(torch.float64, device)
-    out = attend_by(mem_attention, case, device)(*leaves)
-    (gradient,) = torch.autograd.grad(out[0, i, :, t].sum(), leaves.v)
-    assert not gradient[1:].any()
-    return (gradient[0] != 0).any(dim=3).any(dim=1)
-
-
-@pytest.mark.parametrize("t", [0, 1, 2, 6], ids=["slot", "slot end", "token", "last token"])
-def test_all_slots_and_the_own_sequence_are_seen(t, device):
-    seen = seen_by(Case(), device, 1, t)
-    expected = torch.zeros_like(seen)
-    expected[:, :2] = expected[1] = True
-    assert torch.equal(seen, expected)
 
 
 # --- Numbers

@@ -153,18 +153,6 @@ def test_hashing_is_fresh_in_training_and_seeded_in_evaluation(kind):
     assert torch.equal(module(*x)[0], module(*x)[0]) == (kind != "lsh")
 
 
-@each_kind
-def test_fewer_memory_vectors_fit_the_weights(kind):
-    module = layer(kind, "qkv").eval()
-    for slots in (0, 1, 5):
-        assert module(*inputs(7, slots))[1].shape == (2, slots, 8)
-
-
-def test_without_biases():
-    names = [name for name, _ in layer(own="qkvo", bias=False).named_parameters()]
-    assert len(names) == 8 and all(name.endswith("weight") for name in names)
-
-
 # --- What it works under
 
 

@@ -124,17 +124,6 @@ def written(case, device):
 
 
 @any_padding_of_sequences
-def test_a_selection_is_a_distribution_over_those_present(pad, device):
-    case = Case(pad=pad)
-    selection, *_, mask = written(case, device)
-    present = torch.ones_like(selection, dtype=torch.bool)
-    if mask is not None:
-        present = ~mask.all(dim=2).unsqueeze(1).expand_as(selection)
-    assert torch.equal(selection > 0, present)
-    assert_close(selection.sum(dim=2), present.any(dim=2).double())
-
-
-@any_padding_of_sequences
 def test_a_bias_is_a_prior(pad, device):
     """Its exponential multiplies what would be selected; the oracle says the same."""
     args, mask = double(Case(pad=pad), device), padding(Case(pad=pad), device)
@@ -159,22 +148,6 @@ def test_a_selection_is_in_float32(dtype, device):
 # --- Equations 4 and 5
 
 
-@pytest.mark.parametrize("i", range(3))
-def test_a_selection_of_one_is_attention_to_it(i, device):
-    selection, q, k, v, _ = written(Case(), device)
-    one = torch.zeros_like(selection)
-    one[:, :, i] = 1
-    expected = scaled_dot_product_attention(q, k[:, i], v[:, i], scale=1.0)
-    assert_close(mixture_attention(q, k, v, one), expected)
-
-
-def test_equal_sequences_need_no_selection(device):
-    selection, q, k, v, _ = written(Case(), device)
-    k, v = (x[:, :1].expand_as(x) for x in (k, v))
-    expected = scaled_dot_product_attention(q, k[:, 0], v[:, 0], scale=1.0)
-    assert_close(mixture_attention(q, k, v, selection), expected)
-
-
 def test_a_selection_of_a_short_sequence_is_attention_to_it(device):
     """Longer sequences, which nearly nothing is selected of, do not compete beyond its end."""
     case = Case(pad="right")
@@ -187,15 +160,6 @@ def test_a_selection_of_a_short_sequence_is_attention_to_it(device):
     assert_close(actual, expected, rtol=0, atol=1e-6)
     nearly[:, :, 0], nearly[:, :, 1:] = 1, 0
     assert_close(mixture_attention(q, k, v, nearly, key_padding_mask=mask), expected)
-
-
-def test_a_target_token_has_a_mixture_of_its_own(device):
-    selection, q, k, v, _ = written(Case(), device)
-    leaf = selection.requires_grad_()
-    out = mixture_attention(q, k, v, leaf)
-    (gradient,) = torch.autograd.grad(out[0, :, 2].sum(), leaf)
-    assert torch.equal((gradient != 0).all(dim=2).nonzero(), torch.tensor([[0, 2]], device=device))
-    assert gradient.count_nonzero() == 3
 
 
 @any_padding_of_sequences

@@ -7,7 +7,6 @@ import pytest
 import torch
 from cases import Case, Inputs, draw, shapes_of_tokens
 from cases import padding as padding_of
-from pairwise import pairwise
 from recurrences import GLOBAL, LONGEST, STRIDE, B, D, H, M, read
 from torch import Tensor
 from torch.testing import assert_close
@@ -53,11 +52,6 @@ def padding(pad: str) -> Tensor | None:
     return padding_of(Case(LENGTH, pad, batch=B))
 
 
-def seen(out, mask):
-    """Without the outputs at padding, which mean nothing."""
-    return out if mask is None else out * ~mask[:, None, :, None]
-
-
 def attend(control, q, k, v, x, mask=None, **options):
     return control.attend(q, k, v, Tokens(x, mask), **options)
 
@@ -97,31 +91,6 @@ def test_autocast_moves_no_key_to_another_cluster(causal, dtype):
     expected = attend(control, q, k, v, x, causal=causal)
     with torch.autocast("cpu", dtype=dtype):
         assert torch.equal(attend(control, q, k, v, x, causal=causal), expected)
-
-
-@pairwise(
-    design=[
-        ("compressive", {"slots": LENGTH}),
-        ("global", {"slots": LENGTH, "stride": 1}),
-        ("global", {"slots": LENGTH, "global_positions": tuple(range(LENGTH))}),
-        ("clustering", {"slots": LENGTH}),
-        ("window", {"slots": 2 * LENGTH, "kind": "encoder"}),
-        ("local_global", {"slots": 2 * LENGTH + 2, "local_window": 2 * LENGTH, "kind": "encoder"}),
-    ],
-    causal=[True, False],
-    pad=PADS,
-)
-def test_a_slot_for_every_token_is_softmax_attention(design, causal, pad):
-    name, options = design
-    q, k, v, x = inputs()
-    mask = padding(pad)
-    out = attend(make(name, **options), q, k, v, x, mask, causal=causal)
-    allowed = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
-    allowed = (allowed.tril() if causal else allowed).expand(B, 1, -1, -1)
-    if mask is not None:
-        allowed = allowed & ~mask[:, None, None, :]
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
-    assert_close(seen(out, mask), seen(expected.nan_to_num(), mask))
 
 
 def test_the_strategy_that_the_documentation_makes(monkeypatch):

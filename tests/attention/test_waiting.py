@@ -13,17 +13,11 @@ from torch import Tensor
 from waiting import META, Waits, kernels, on_no_gpu
 
 from fairseq_memattn.attention import (
-    KernelState,
-    MemoryState,
     Window,
-    WindowState,
     abc_attention,
-    abc_step,
     additive_attention,
-    additive_step,
     global_memory_attention,
     kernel_attention,
-    kernel_step,
     lsh_memory_attention,
     mem_attention,
     mixture_attention,
@@ -32,7 +26,6 @@ from fairseq_memattn.attention import (
     slot_position_bias,
     window_attention,
     window_memory_attention,
-    window_step,
 )
 from fairseq_memattn.attention.controls.registry import all_controls, control_class
 from fairseq_memattn.attention.nn import ABCAttention, GlobalMemoryAttention, MemorySlotAttention
@@ -169,45 +162,6 @@ def one_chunk(draw: Draw, **padding: Tensor) -> Any:
 QUADRATIC = {"memory slots": slots_of_sequences, "one chunk": one_chunk}
 
 
-def of_state(step: Attend, state: Attend, *rest: Any) -> Attend:
-    def attend(draw: Draw, **padding: Tensor) -> Any:
-        tokens = draw.tokens()
-        return step(*tokens, *rest, state(draw), **padding)
-
-    return attend
-
-
-def queue(draw: Draw) -> WindowState:
-    tokens = torch.full((B,), 9, device=draw.device)
-    return WindowState(draw(B, H, 4, D), draw(B, H, 4, D), tokens)
-
-
-def sums(draw: Draw) -> KernelState:
-    return KernelState(draw(B, H, D, D), draw(B, H, D))
-
-
-def slots(draw: Draw) -> MemoryState:
-    return MemoryState(draw(B, H, M, D), draw(B, H, M, D), draw(B, 1, M))
-
-
-def written(step: Attend) -> Attend:
-    def attend(draw: Draw, **padding: Tensor) -> Any:
-        control = draw(B, 1, draw.length, M)
-        return step(*draw.tokens(), control, slots(draw), **padding)
-
-    return attend
-
-
-STEPS = {
-    "window": of_state(window_step, queue, Window(4)),
-    "strided": of_state(window_step, queue, Window(4, stride=2)),
-    "dilated": of_state(window_step, queue, Window(2, dilation=2)),
-    "kernel": of_state(kernel_step, sums),
-    "abc": written(abc_step),
-    "additive": written(additive_step),
-}
-
-
 def differentiate(outs: Any) -> None:
     torch.stack([out.sum() for out in outputs(outs)]).sum().backward()
 
@@ -248,18 +202,6 @@ def test_the_causal_form_by_kernels(name, padded):
 def test_quadratic_operations(name, padded):
     assert largest(QUADRATIC[name], 64, padded=padded)
     assert not grows_linearly(QUADRATIC[name], padded=padded)
-
-
-@padded
-@pytest.mark.parametrize("name", STEPS)
-def test_steps(name, padded):
-    def step(draw, **padding):
-        out, _ = STEPS[name](draw, **padding)
-        return out
-
-    assert largest(step, 1, padded=padded)
-    # Those by chunks look at their data; by kernels they do not.
-    assert name in ("abc", "additive") or largest(step, 5, padded=padded)
 
 
 def test_relative_positions():

@@ -11,7 +11,6 @@ import torch
 from corpora import numbered_words
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.modules import MultiheadAttention
 from harness import flags_of
 from torch.testing import assert_close
 
@@ -132,17 +131,6 @@ def test_one_chunk_is_dense_attention_over_memory_and_tokens():
     assert torch.equal(out["encoder_states"][-1], out["encoder_out"][0])
 
 
-@torch.no_grad()
-def test_chunks_meet_in_the_memory_alone():
-    tokens, other = rows(12), rows(12)
-    other[0, 0] = 4 + (other[0, 0] - 3) % WORDS
-    for memory, alike in ((0, True), (3, False)):
-        model = bert(gmat_memory=memory)
-        before, after = model(tokens)[0], model(other)[0]
-        assert torch.equal(before[0, 4:], after[0, 4:]) is alike
-        assert not torch.equal(before[0, 1], after[0, 1])
-
-
 @each_kind
 @pytest.mark.parametrize("left", [False, True])
 @torch.no_grad()
@@ -170,32 +158,6 @@ def test_gradients_reach_every_weight(kind):
         assert weight.grad is not None, name
         # What is added to all keys of a softmax changes nothing.
         assert name.endswith("k_proj.bias") or weight.grad.abs().sum() > 0, name
-
-
-@pytest.mark.parametrize("kind", ["untied", "untied lsh"])
-@torch.no_grad()
-def test_untied_an_attention_of_its_own_updates_the_memory(kind):
-    encoder = bert(kind).encoder.sentence_encoder
-    layer, last = encoder.layers[0].self_attn, encoder.layers[-1].self_attn
-    shared = bert(kind, gmat_memory_projections="none").encoder.sentence_encoder.layers[0].self_attn
-    shared.load_state_dict(layer.state_dict(), strict=False)
-    own = MultiheadAttention(16, 2).eval()
-    for name, projection in layer.memory_proj.items():
-        getattr(own, "out_proj" if name == "o" else f"{name}_proj").load_state_dict(
-            projection.state_dict()
-        )
-    if "o" not in layer.memory_proj:
-        own.out_proj.load_state_dict(layer.out_proj.state_dict())
-    states = torch.randn(2, 3 + 9, 16, generator=torch.Generator().manual_seed(3))
-    memory, x = states.split([3, 9], dim=1)
-    padding = torch.arange(9).expand(2, 9) >= torch.tensor([[9], [6]])
-    out, updated = layer.attend(x, memory, padding)
-    everything = torch.cat([torch.zeros(2, 3, dtype=torch.bool), padding], dim=1)
-    q, k = memory.transpose(0, 1), states.transpose(0, 1)
-    expected = own(q, k, k, key_padding_mask=everything)[0].transpose(0, 1)
-    assert_close(updated, expected, rtol=0, atol=1e-5)
-    assert torch.equal(out, shared.attend(x, memory, padding)[0])
-    assert not last.memory_proj  # what it would make of the memory nobody reads
 
 
 def test_hashing_is_fresh_in_training_and_fixed_in_evaluation():

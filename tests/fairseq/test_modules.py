@@ -1,6 +1,5 @@
 """The models with random weights: every way through them gives the same numbers."""
 
-import copy
 import re
 from argparse import Namespace
 from types import SimpleNamespace
@@ -222,13 +221,6 @@ def attention(causal=True, heads=2, dropout=0.0, **options):
     return ABCAttention(16, heads, control, causal=causal, dropout=dropout, **options).eval()
 
 
-@pytest.mark.parametrize("parts", [[3, 1, 4]])
-def test_prefix_of_several_tokens(parts):
-    module, x, state = attention(), torch.randn(8, 3, 16), {}
-    outs = [module(part, part, part, incremental_state=state)[0] for part in x.split(parts)]
-    torch.testing.assert_close(torch.cat(outs), module(x, x, x)[0], rtol=1e-4, atol=1e-5)
-
-
 def test_padded_prefix():
     module, x = attention(), torch.randn(6, 2, 16)
     mask = torch.zeros(2, 6, dtype=torch.bool)
@@ -324,19 +316,6 @@ def test_source_weights_are_the_same_at_once_and_step_by_step():
         torch.testing.assert_close(step[:, 0], at_once[:, end], rtol=1e-4, atol=1e-5)
 
 
-# --------------------------------------------------------------------------------- parameters
-
-
-@pytest.mark.parametrize("sharing", ["shared", "separate"])
-def test_layers_share_their_control_after_a_deep_copy(sharing):
-    model = copy.deepcopy(translator(abc_phi_layers=sharing))
-    registered = {id(module) for module in model.modules()}
-    for kind in ("self_attn", "encoder_attn"):
-        first, second = (module.control for module in attentions(model, kind))
-        assert (first is second) == (sharing == "shared")
-        assert {id(first), id(second)} <= registered
-
-
 # ----------------------------------------------------------------------------------- training
 
 
@@ -394,25 +373,6 @@ def test_checkpointed_activations_give_the_same_gradients(gradients):
     assert grads.keys() == saved_grads.keys()
     for name, grad in grads.items():
         torch.testing.assert_close(saved_grads[name], grad, msg=lambda m, n=name: f"{n}: {m}")
-
-
-@variants("decoder_normalize_before", "encoder_embed_dim")
-@pytest.mark.parametrize("how", ["weights", full("autocast"), full("autocast, backward too")])
-def test_half_precision_is_close(options, how, gradients):
-    model = translator(**options)
-    exact, exact_grads = gradients_of(model)
-    model = model.bfloat16() if how == "weights" else model
-    model.zero_grad()
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how != "weights"):
-        loss = loss_of(model)
-        if how == "autocast, backward too":
-            loss.backward()
-    if how != "autocast, backward too":
-        loss.backward()
-    torch.testing.assert_close(loss, exact, rtol=0.02, atol=0.02)
-    for name, parameter in model.named_parameters():
-        error = (parameter.grad.float() - exact_grads[name]).norm()
-        assert error < 0.4 * exact_grads[name].norm() + 0.01, name
 
 
 def test_a_language_model_of_which_layers_are_kept():
