@@ -6,7 +6,6 @@ from argparse import Namespace
 
 import pytest
 import sacrebleu
-from corpora import corpus, needs
 from scoring import refusal, score
 
 from fairseq_memattn.cli.scoring.options import alignment_files
@@ -15,7 +14,6 @@ from fairseq_memattn.evaluation.scores import Slide, slide_windows
 from fairseq_memattn.evaluation.word_alignment import align_words
 from fairseq_memattn.evaluation.words import function_words, tokenise
 
-CHAT = "docmt/chat-bcontrast-en-de"
 SIZES = {"a": 1, "b": 2, "c": 7, "d": 13, "e": 4}
 
 
@@ -329,30 +327,3 @@ def test_text_is_read_from_tables(tmp_path, capsys):
     found = score(tmp_path, capsys, tables, options).report
     for key in ("measures", "consistency", "positions"):
         assert found[key] == report[key]
-
-
-# Real text
-
-
-@needs(CHAT)
-def test_a_disturbed_translation_is_less_consistent(tmp_path, capsys):
-    texts = {
-        name: (corpus(CHAT) / f"test.{name}").read_text(encoding="utf-8").splitlines()[:600]
-        for name in ("en", "de", "docid")
-    }
-    random_ = random.Random(1)
-    words = [word for line in texts["de"] for word in line.split()]
-    texts["base"] = [
-        " ".join(random_.choice(words) if random_.random() < 0.3 else w for w in line.split())
-        for line in texts["de"]
-    ]
-    command = (
-        "--system base={d}/base --reference {d}/de --source {d}/en --docids {d}/docid "
-        "--consistency --cohesion --positions"
-    )
-    report = score(tmp_path, capsys, texts, command).report
-    consistency, cohesion = report["consistency"], report["cohesion"]
-    assert 80 < consistency["reference"]["LTCR"] < 95
-    assert consistency["systems"]["base"]["LTCR"] < consistency["reference"]["LTCR"] - 5
-    assert cohesion["systems"]["base"]["RC"] < cohesion["reference"]["RC"]
-    assert sum(row["sentences"] for row in report["positions"]["rows"]) == 600

@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from itertools import accumulate, combinations_with_replacement, groupby, pairwise
+from itertools import accumulate, combinations_with_replacement, pairwise
 
 import pytest
 import sacrebleu
@@ -320,41 +320,6 @@ def test_references_and_ids_of_a_table_and_a_table_as_output(case):
 
 def read(name):
     return corpus(name).read_text(encoding="utf-8").split("\n")[:-1]
-
-
-@needs("docmt")
-@pytest.mark.full
-def test_omitted_and_added_sentences_of_real_text(case):
-    """Every tenth verse is left out, and a sentence of a chat follows every twentieth one."""
-    sentences, ids = read("docmt/bible-en-de/test.de"), read("docmt/bible-en-de/test.docid")
-    chat = [line for line in read("docmt/chat-bcontrast-en-de/test.de") if line[-1:] in ".!?"]
-    documents, added = {}, 0
-    for number, (name, line) in enumerate(zip(ids, sentences, strict=True)):
-        kept = [line] * (number % 10 != 9)
-        new = [chat[number]] * (number % 20 == 5)
-        documents.setdefault(name, []).extend(kept + new)
-        added += sum(word.end == "final" for line in new for word in units(line))
-    system = [json.dumps({"docid": x, "text": " ".join(y)}) for x, y in documents.items()]
-    case.write("reference", sentences), case.write("ids", ids)
-    _, report, _ = case.run(system)
-    rows = [one["line"] for row in report["per_document"] for one in row["omissions"]]
-    assert (len(sentences) // 10, added) == (131, 87)
-    assert (len(rows), sum(row % 10 == 0 for row in rows), report["additions"]) == (129, 129, 87)
-
-
-@needs("docmt")
-@pytest.mark.parametrize("name", ["bible-en-de/test.de", "chat-bcontrast-en-de/test.de"])
-def test_a_reference_is_aligned_to_itself(case, name):
-    sentences, ids = read(f"docmt/{name}"), read(f"docmt/{name.split('/')[0]}/test.docid")
-    documents = [
-        [sentence for sentence, _ in document]
-        for _, document in groupby(zip(sentences, ids, strict=True), key=lambda pair: pair[1])
-    ]
-    case.write("reference", sentences)
-    case.write("ids", ids)
-    lines, report, _ = case.run([" ".join(document) for document in documents])
-    assert lines == sentences
-    assert (report["edits"], report["omissions"], report["additions"]) == (0, 0, 0)
 
 
 @needs("ctxpro-en-de")

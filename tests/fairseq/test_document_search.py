@@ -249,17 +249,6 @@ def test_ensembles_of_any_models(names, loaded, kinds):
 
 
 @pytest.mark.full
-def test_an_ensemble_on_the_command_line(document_data, document_model, kinds, tmp_path):
-    trained = [document_model, *kinds[0].values()]
-    path = ":".join(str(one.checkpoint) for one in trained)
-    flags = [*WINDOWS, "--beam", 2, "--max-len-b", 5]
-    both = SimpleNamespace(data=document_data, checkpoint=path)
-    found, scored = (generate(both, *flags, *more) for more in ([], ["--score-reference"]))
-    assert len(hypotheses(found)) == len(hypotheses(scored)) == 34
-    assert run("memattn", "cxmi", document_data, "--path", path, "--cpu").stdout
-
-
-@pytest.mark.full
 def test_options_on_the_command_line(document_model, kinds, corpus):
     softmax, data = kinds[0]["softmax"], document_model.data
     flags = [*WINDOWS, "--beam", 2, "--max-len-b", 5]

@@ -118,31 +118,6 @@ def test_gold_context_is_the_references(document_model, generated, loaded):
 
 
 @pytest.mark.full
-def test_a_second_pass_over_the_same_batches_begins_again(loaded, generated):
-    """A batch that fairseq repeats in the place of a missing one is recognised."""
-    task = loaded.task
-    batches, generator = loaded.batches(5), loaded.generator(LONGER)
-    for _ in range(2):
-        found = []
-        for number, batch in enumerate(batches.next_epoch_itr(shuffle=False)):
-            assert batch["net_input"].keys() == {"src_tokens", "src_lengths"}
-            assert not number or not task.sessions["test"].is_past(int(batch["id"][0]))
-            found += task.inference_step(generator, [loaded.model], batch)
-            assert task.sessions["test"].is_past(int(batch["id"][0]))
-        texts = [task.tgt_dict.string(one[0]["tokens"]) for one in found]
-        assert texts == [h.text for h in generated["beam"].values()]
-
-
-@pytest.mark.full
-def test_a_training_with_a_worker_is_that_without(document_data, tmp_path):
-    flags = [*TRANSLATOR, *WINDOWS, "--max-epoch", 2, "--max-tokens", 8000, "--num-workers"]
-    logs = [train(document_data, tmp_path / f"{n}", *flags, n).log for n in (0, 1)]
-    losses = [[epoch["train_loss"] for epoch in logged(log, "train")] for log in logs]
-    assert len(losses[0]) == 2
-    assert losses[0] == losses[1]
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("context", "tokenizer"), [([], "13a"), (["--gold-target-context"], "char")]
 )

@@ -300,17 +300,6 @@ def test_chunks_that_repeat_the_question(question_data, tmp_path) -> None:
         assert f"the model was trained with --{name} {value}, but now it is {now}" in done.stdout
 
 
-def test_each_answer_has_a_limit_of_its_own(model) -> None:
-    flags = ["--gen-subset", "valid", "--sentinels", 3, "--max-len-a", 0.02, "--max-len-b", 1]
-    together = generate(model, *ANSWERING, *flags)
-    assert answers(generate(model, *ANSWERING[:-1], 1, *flags)) == answers(together)
-    lengths = {number: len(one.text.split()) for number, one in hypotheses(together).items()}
-    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", together, re.MULTILINE))
-    limits = {int(n): int(0.02 * (len(text.split()) + 2) + 1) for n, text in sources.items()}
-    assert all(lengths[number] <= limits[number] for number in lengths)
-    assert any(lengths[number] == limits[number] for number in lengths)
-
-
 def test_finetuning_from_a_model_with_sentinels(question_data, model, tmp_path) -> None:
     """Nothing of the model is lost: the first validation is the pretrained one's last."""
     flags = [*PLUGGED, *SIZES, *TASK, *TRAINING, "--sentinels", 3, "--max-update", 1, "--lr", 0]

@@ -89,17 +89,6 @@ def test_a_segment_is_its_sentences_one_after_another(loaded):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-3)
 
 
-def test_the_memory_does_not_grow(loaded):
-    model, collate = loaded.model, loaded.dataset.collate
-    sizes = []
-    for count in (1, 2, 7):
-        (document,) = segments(loaded, [0])
-        inputs, _ = segment_rows(collate, [Segment(*(side[:count] for side in document))])
-        memory = model(**inputs)[1]["memory"]
-        sizes.append(sum(x.nbytes for side in memory for state in side for x in state))
-    assert len(set(sizes)) == 1 and sizes[0] > 0
-
-
 def greedy_oracle(loaded):
     """Token by token, each step a forward pass over all sentences so far as one segment."""
     dataset, dictionary = loaded.dataset, loaded.task.tgt_dict

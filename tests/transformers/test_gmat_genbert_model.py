@@ -26,38 +26,6 @@ def generated(model, **options):
     return model.generate(TOKENS, max_new_tokens=9, **options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"do_sample": False},
-        {"num_beams": 3, "num_return_sequences": 2},
-        {"do_sample": True},
-        {"do_sample": True, "num_beams": 2},
-    ],
-)
-def test_a_cache_changes_nothing(model, options):
-    found = generated(model, **options)
-    assert torch.equal(found, generated(model, **options, use_cache=False))
-    assert len(found) == 2 * options.get("num_return_sequences", 1)
-
-
-@torch.no_grad()
-def test_a_beginning_with_padding_on_the_left(model):
-    """Each sentence continues as it does alone."""
-    beginnings = torch.tensor([[2, 7, 9, 4], [1, 1, 2, 8]])
-    found = generated(
-        model, decoder_input_ids=beginnings, decoder_attention_mask=beginnings.ne(1).long()
-    )
-    for number, first in enumerate((0, 2)):
-        alone = model.generate(
-            TOKENS[number : number + 1],
-            decoder_input_ids=beginnings[number : number + 1, first:],
-            max_new_tokens=9,
-        )
-        words = found[number, first:].tolist()
-        assert words[: alone.shape[1]] == alone[0].tolist()
-
-
 @torch.no_grad()
 def test_all_forms_of_a_source(model):
     expected = model(TOKENS, decoder_input_ids=TARGET).logits

@@ -9,7 +9,6 @@ import pytest
 import sentencepiece
 from official_archives import lines, tree, write_zip
 from preparing import prepare, write_gpt2_files
-from roberta_data import TINY, fairseq
 
 from fairseq_memattn.data_prep.commands import glue
 from fairseq_memattn.data_prep.pipeline import pretrained_subwords
@@ -123,17 +122,6 @@ def test_fairseq_reads_what_went_in(split: str, count: int, mnli: Path, gpt2: Pa
 
 def split_at(tokens: list[int], middle: int) -> tuple[list[int], list[int]]:
     return tokens[:middle], tokens[middle + 2 :]
-
-
-@pytest.mark.full
-def test_a_tiny_roberta_trains_and_is_scored(mnli: Path, tmp_path: Path) -> None:
-    flags = "--task sentence_prediction --num-classes 3 --init-token 0 --separator-token 2 "
-    flags += "--max-positions 64 --criterion sentence_prediction --valid-subset valid,valid1 "
-    log = fairseq("train", mnli / "bin", f"{flags} {TINY} --max-update 2 --save-dir {tmp_path}")
-    valid = re.findall(r'"(valid1?)_accuracy": "([0-9.]+)".*"valid1?_num_updates": "2"', log)
-    assert [split for split, _ in valid] == ["valid", "valid1"]
-    log = fairseq("validate", mnli / "bin", f"{flags} --path {tmp_path}/checkpoint_last.pt")
-    assert re.findall(r'"(valid1?)_accuracy": "([0-9.]+)"', log) == valid
 
 
 # ------------------------------------------------------------------------------------- layouts

@@ -1,13 +1,11 @@
 """Text in shards, as fairseq's masked_lm task reads it."""
 
-import re
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 from official_archives import lines
 from preparing import prepare, write_gpt2_files
-from roberta_data import TINY, fairseq
 
 from fairseq_memattn.data_prep.commands import mlm_text
 from fairseq_memattn.data_prep.pipeline import text_to_binary
@@ -102,22 +100,6 @@ def test_berts_pieces(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     ):
         assert prepare(mlm_text, [*argv, *options, "--force"]) == 1
         assert told in capsys.readouterr().err
-
-
-@pytest.mark.full
-def test_a_tiny_roberta_goes_from_shard_to_shard(corpus: Path, tmp_path: Path) -> None:
-    flags = f"{TINY} --task masked_lm --criterion masked_lm --tokens-per-sample 64 --max-epoch 3"
-    log = fairseq("train", f"{corpus}/bin/0:{corpus}/bin/1", f"{flags} --save-dir {tmp_path}")
-    loaded = re.findall(r"loaded (\d+) examples from: \S+/bin/(\S+)", log)
-    sizes = [str(len(lines(corpus / f"text/{name}.txt"))) for name in ("valid", "train0", "train1")]
-    valid, first, second = zip(sizes, ("0/valid", "0/train", "1/train"), strict=True)
-    assert loaded == [
-        valid,
-        first,
-        second,
-        first,
-        second,
-    ]  # for a fourth epoch, which does not come
 
 
 def test_the_seed_and_the_processes(texts, corpus, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from official_archives import lines, message, nist_set, tree, write_tar
+from official_archives import lines, message, nist_set, write_tar
 from preparing import prepare
 
 from fairseq_memattn.data_prep.commands import wmt14
@@ -108,15 +108,6 @@ def test_the_limits_are_those_of_moses(lengths, kept, tmp_path):
 def test_binary_data_has_one_dictionary(corpus: Path) -> None:
     assert (corpus / "bin/dict.en.txt").read_bytes() == (corpus / "bin/dict.de.txt").read_bytes()
     assert not list((corpus / "bin").glob("*.docids"))
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("no_binarising")
-def test_processes_do_not_change_the_result(archives, corpus, tmp_path):
-    output = tmp_path / "out"
-    assert prepare(wmt14, arguments(archives, output, "--workers", "2")) == 0
-    expected = {name: data for name, data in tree(corpus).items() if not name.startswith("bin/")}
-    assert tree(output) == expected
 
 
 @pytest.mark.parametrize(
