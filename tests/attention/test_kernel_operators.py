@@ -283,27 +283,6 @@ def test_a_step_keeps_the_storage_of_its_state(device):
 
 
 @needs_gpu
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_graph_of_a_step(shared, device):
-    case = Case(6, shared=shared, width=64, slots=32)
-    given = inputs(case).to(device)
-    expected, last = in_pieces(abc_step, given, [1] * case.length)
-    token = given.span(0, 1).map(torch.clone)
-    state = MemoryState.empty(token.k, token.v, token.log_alpha)
-    abc_step(*token, MemoryState(*map(torch.clone, state)), in_place=True)  # compiles the kernel
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out, _ = abc_step(*token, state, in_place=True)
-    outs = []
-    for t in range(case.length):
-        for kept, new in zip(token, given.span(t, t + 1), strict=True):
-            kept.copy_(new)
-        graph.replay()
-        outs.append(out.clone())
-    assert_equal([torch.cat(outs, dim=2), *state], [expected, *last])
-
-
-@needs_gpu
 def test_a_graph_of_a_layer(device):
     """The example of docs/library.md."""
     attn = ABCAttention(64, 2, slots=8, causal=True).to(device).eval()

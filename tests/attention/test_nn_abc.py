@@ -51,7 +51,6 @@ DESIGNS = {name: Design(name) for name in all_controls()} | {
 KINDS = ("causal", "encoder", "cross")
 WITHOUT_CAUSAL = [n for n, d in DESIGNS.items() if control_class(d.control).causal_refusal]
 CAUSAL = [name for name in DESIGNS if name not in WITHOUT_CAUSAL]
-each_design = pytest.mark.parametrize("name", DESIGNS)
 each_causal = pytest.mark.parametrize("name", CAUSAL)
 
 
@@ -266,16 +265,6 @@ def test_a_memory_that_is_written_once_is_read_often(name, pad, heads):
         assert_close(module.read(x[:, t : t + 1], memory), expected[:, t : t + 1])
     order = torch.tensor([2, 0, 0, 1])
     assert_close(module.read(x[order], memory.reorder(order)), expected[order])
-
-
-@each_design
-def test_the_size_of_a_memory_does_not_depend_on_the_length(name):
-    module = layer(name, "cross").eval()
-    sizes = []
-    for length in (4, 5, LONGEST):
-        _, source = inputs("cross", source=length)
-        sizes.append([tensor.shape for tensor in module.write(source)])
-    assert sizes[0] == sizes[1] == sizes[2]
 
 
 def test_dropout_is_of_training_alone():

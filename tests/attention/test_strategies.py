@@ -6,15 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from cases import Case, Inputs, draw, shapes_of_tokens
-from cases import padding as padding_of
-from recurrences import GLOBAL, LONGEST, STRIDE, B, D, H, M, read
-from torch import Tensor
+from recurrences import GLOBAL, LONGEST, STRIDE, B, D, H, M
 from torch.testing import assert_close
 
 import fairseq_memattn
 from fairseq_memattn.attention.controls import (
     CONTROLS,
-    Shared,
     Sizes,
     Tokens,
     make_control,
@@ -48,15 +45,8 @@ def inputs(length=LENGTH) -> Inputs:
     return draw(1, **tokens, x=(B, length, E)).to(torch.float64)
 
 
-def padding(pad: str) -> Tensor | None:
-    return padding_of(Case(LENGTH, pad, batch=B))
-
-
 def attend(control, q, k, v, x, mask=None, **options):
     return control.attend(q, k, v, Tokens(x, mask), **options)
-
-
-PADS = ["none", "left", "right", "holes"]
 
 
 @causal_ones
@@ -161,32 +151,3 @@ def test_k_means_groups_what_lies_together():
     for heap in range(3):
         (slot,) = phi[member == heap].argmax(1).unique().tolist()
         assert_close(phi[:, slot], (member == heap).double() / (member == heap).sum())
-
-
-@pytest.mark.parametrize("pad", PADS)
-def test_a_workspace_is_handed_on_from_layer_to_layer(pad):
-    """Equation 16, head by head and row by row."""
-    control, mask = make("workspace"), padding(pad)
-    shared = Shared()
-    q, k, v, x = inputs()
-    memory = control.memory.expand(B, -1, -1)
-    for layer, inputs_of_layer in enumerate((x, 2 * x.flip(2))):
-        tokens = Tokens(inputs_of_layer, mask, shared.for_layer(layer))
-        out = control.attend(q, k, v, tokens, causal=False)
-        updates = torch.zeros_like(memory)
-        for b in range(B):
-            real = torch.ones(LENGTH, dtype=torch.bool) if mask is None else ~mask[b]
-            x_real = inputs_of_layer[b, real]
-            for h in range(H):
-                rows = slice(h * E // H, (h + 1) * E // H)
-                pseudo = memory[b] @ control.q_proj.weight[rows].T
-                logits = pseudo @ (x_real @ control.k_proj.weight[rows].T).T * (E / H) ** -0.5
-                phi = logits.softmax(-1)
-                updates[b, :, rows] = phi @ (x_real @ control.v_proj.weight[rows].T)
-                written = torch.full((H, M), bool(real.any()))
-                keys, values = (t[b][:, real] for t in (k, v))
-                for t in real.nonzero().flatten().tolist():
-                    expected = read(q[b, :, t], phi @ keys, phi @ values, written)
-                    assert_close(out[b, h, t], expected[h])
-        memory = torch.nn.functional.layer_norm(memory + updates, (E,))
-    assert_close(shared.values[type(control), 1], memory)

@@ -3,7 +3,6 @@
 import shlex
 
 import pytest
-import torch
 from harness import COMMON, LM_SIZES, attempt, convert, flags_of, run, train
 
 from fairseq_memattn.cli import main
@@ -32,19 +31,6 @@ def perplexity(data, path):
     flags = ["--subset", "valid", "--cpu", "--context-window", 0]
     done = run("memattn", "perplexity", data, "--path", path, *flags)
     return float(done.stdout.split()[-4])
-
-
-@pytest.mark.full
-def test_what_is_copied_is_the_start_of_finetuning(softmax, tmp_path):
-    flags, output = "--abc-causal-slots 4 --abc-cross-slots 8", tmp_path / "converted.pt"
-    shown = convert(softmax.data, softmax.checkpoint, "t2r_transformer", output, flags)
-    old, new = (torch.load(p, weights_only=False)["model"] for p in (softmax.checkpoint, output))
-    assert all(torch.equal(new[name], weight) for name, weight in old.items())
-    added = [name for name in new if name not in old]
-    assert added and all("features" in name for name in added)
-    assert f"\nnew weights, to be trained: {', '.join(added)}\n" in shown
-    told = flags_of(shown)
-    assert told[:4] == ["--finetune-from-model", str(output), "--arch", "t2r_transformer"]
 
 
 @pytest.mark.parametrize(

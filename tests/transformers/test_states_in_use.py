@@ -204,18 +204,6 @@ def test_a_compiled_step_is_the_step(name):
     assert_same_states(compiled, cache, rtol=0, atol=0)
 
 
-@pytest.mark.full
-@torch.no_grad()
-def test_a_step_compiled_to_machine_code_is_the_step():
-    model, ids = build([SINKS, "softmax"]), tokens(1, 21)
-    torch.compiler.reset()
-    step = torch.compile(model, fullgraph=True)
-    cache, _ = start(model, ids[:, :12])
-    compiled = copy.deepcopy(cache)
-    for token in ids[:, 12:].split(1, dim=1):
-        assert_close(read(step, token, compiled), read(model, token, cache))
-
-
 @torch.no_grad()
 def test_caches_of_fixed_size():
     model, ids = build([SINKS, LOCAL]), tokens()
