@@ -170,19 +170,12 @@ def packed(path, *members, kind="gz"):
     return path
 
 
-OUTSIDE = "leads out of its folder"
-SPECIAL = "is neither a file nor a folder"
+# The checks are those of tests/data_prep/pipeline/test_archives.py, which has more paths and links.
 HOSTILE = {
-    "parent": ([member("../outside")], OUTSIDE),
-    "parent inside": ([member("model/../../outside")], OUTSIDE),
-    "absolute": ([member("{folder}/outside")], OUTSIDE),
-    "symbolic link": ([member("model/a", tarfile.SYMTYPE, linkname="/etc")], SPECIAL),
-    "hard link": ([member("model/a", tarfile.LNKTYPE, linkname="../../outside")], SPECIAL),
-    "device": ([member("model/a", tarfile.CHRTYPE)], SPECIAL),
-    "pipe": ([member("model/a", tarfile.FIFOTYPE)], SPECIAL),
+    "parent": ([member("../outside")], "leads out of its folder"),
     "through a link": (
         [member("model/a", tarfile.SYMTYPE, linkname=".."), member("model/a/outside")],
-        SPECIAL,
+        "is neither a file nor a folder",
     ),
     "bomb": ([member("model/a", content=bytes(200_000))], "unpacks to more than 100000 bytes"),
 }
@@ -193,8 +186,7 @@ def test_an_archive_for_from_pretrained(case, tmp_path, monkeypatch):
     monkeypatch.setattr(archive_limits, "UNPACKED", 100_000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     members, reason = HOSTILE[case]
-    for info, content in members:
-        info.name = info.name.format(folder=tmp_path)
+    for _, content in members:
         content.seek(0)
     archive = packed(tmp_path / "model.tar.gz", member("model/model.pt"), *members)
     before = archive.read_bytes()

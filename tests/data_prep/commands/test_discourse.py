@@ -3,8 +3,6 @@
 import json
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +15,11 @@ from fairseq_memattn.data_prep.generated.discourse import grammar, lexicon
 from fairseq_memattn.data_prep.generated.discourse.discourse_corpus import (
     CANDIDATES,
     Group,
-    document,
     gaps,
     group_count,
 )
 from fairseq_memattn.data_prep.generated.discourse.phenomena import PHENOMENA
 
-SCRIPT = [sys.executable, "-m", "fairseq_memattn.cli", "prepare", "discourse"]
 SMALL = ["--train-docs", "60", "--valid-docs", "7", "--test-docs", "8", "--contrast-groups", "36"]
 
 
@@ -59,12 +55,6 @@ def words_of(text: str) -> set[str]:
     return set(re.findall(r"[\w-]+", text.lower()))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder by its path in it."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-
-
 def groups(corpus: Path, phenomenon: str) -> list[Group]:
     """The contrastive groups of a phenomenon."""
     path = corpus / "contrast" / f"{phenomenon}.json"
@@ -94,22 +84,6 @@ def test_files_are_aligned_and_counted(corpus: Path) -> None:
         assert all(6 <= len(one) <= 12 for one in english)
         assert counts[split] == {"documents": wanted, "sentences": sum(map(len, english))}
         assert all(line == " ".join(line.split()) and line for one in english for line in one)
-
-
-def test_the_same_options_give_the_same_bytes_and_another_seed_does_not(corpus, tmp_path):
-    subprocess.run(
-        [*SCRIPT, "--output", str(tmp_path / "again"), *SMALL],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        env={"PYTHONHASHSEED": "1"},  # neither the locale nor the hashes of this process
-    )
-    assert run(tmp_path / "other", *SMALL, "--seed", "2") == 0
-    names = sorted(path.relative_to(corpus) for path in corpus.rglob("*.*"))
-    assert len(names) == 14 + 1  # and the record of the stage
-    for name in names:
-        original = (corpus / name).read_bytes()
-        assert (tmp_path / "again" / name).read_bytes() == original
-    assert (tmp_path / "other/train.en").read_bytes() != (corpus / "train.en").read_bytes()
 
 
 def test_the_test_set_does_not_depend_on_how_much_is_trained_on(corpus, tmp_path):
@@ -229,25 +203,6 @@ def test_the_right_rendering_is_the_one_of_the_context(corpus: Path) -> None:
             group["src"].split(" _eos ")[3 - group["ctx_dist"]]
         )
         assert says(chosen, before) and not says(other, before), group
-
-
-def test_documents_keep_the_form_of_address_and_the_renderings() -> None:
-    def forms(word: grammar.Word) -> set[str]:
-        return {word.ru[case].lower() for case in ("", *grammar.CASES)}
-
-    pairs = [*lexicon.NAME_WORDS, *lexicon.SYNONYM_WORDS["place"], *lexicon.SYNONYM_WORDS["thing"]]
-    informal, formal = map(forms, lexicon.YOU)
-    used: Counter[bool] = Counter()
-    for seed in range(400):
-        told = document(random.Random(str(seed)), 12, 12)
-        tokens = words_of(" ".join(pair.ru for pair in told))
-        assert not (tokens & informal and tokens & formal), told
-        for one, other in pairs:
-            word = one.en[""].lower()
-            tokens = words_of(" ".join(pair.ru for pair in told if word in words_of(pair.en)))
-            assert not (tokens & forms(one) and tokens & forms(other)), told
-            used[bool(tokens)] += 1
-    assert used[True] > 200
 
 
 @pytest.mark.parametrize("wrong", ["--distances 2 2", "--min-sentences 3", "--max-sentences 5"])

@@ -129,14 +129,3 @@ def test_groups_of_another_size(line, expected, tmp_path, capsys):
     archive = write_zip(tmp_path / "broken.zip", files)
     assert prepare(opensubtitles_en_ru, argv(archive, tmp_path / "out")) == 1
     assert expected.split("|")[-1] in message(capsys.readouterr().err)
-
-
-@pytest.mark.usefixtures("no_binarising")
-def test_another_layout_is_another_text(archive, tmp_path, capsys):
-    both = archive_files()
-    both |= {f"{name}.v2": content.upper() for name, content in archive_files().items()}
-    both_archive = write_zip(tmp_path / "both.zip", both)
-    assert prepare(opensubtitles_en_ru, argv(both_archive, tmp_path / "out")) == 0
-    options = ["--layout", "{set}/{language}_{split}.v2"]
-    assert prepare(opensubtitles_en_ru, argv(both_archive, tmp_path / "out", *options)) == 1
-    assert "was made from other input or options" in message(capsys.readouterr().err)

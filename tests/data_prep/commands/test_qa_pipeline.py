@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from corpora import corpus, needs
 from official_archives import lines, message
 from preparing import prepare
 from question_files import hotpot_context, hotpot_record, squad_file, squad_question, write_json
@@ -16,7 +15,6 @@ from fairseq_memattn.data_prep.commands import hotpotqa, squad
 from fairseq_memattn.data_prep.pipeline import questions as qa_pipeline
 from fairseq_memattn.qa.question_sets import Span, read_hotpotqa, read_squad
 
-REAL = corpus("squad/dev-v1.1.json")
 PIECES = "--vocab-size 60"
 
 
@@ -177,15 +175,3 @@ def test_official_files_are_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
     argv = ["--output", str(tmp_path / "out"), "--archive", *archives]
     assert prepare(squad, argv) == 1
     assert "but the official train-v1.1.json has 30288272" in message(capsys.readouterr().err)
-
-
-@needs("squad/dev-v1.1.json")
-def test_the_official_development_set() -> None:
-    found = list(read_squad(REAL))
-    assert len(found) == squad.SIZES["valid"]
-    assert len({question.title for question in found}) == 48
-    assert all(
-        question.context[span.start :].startswith(span.text)
-        for question in found
-        for span in question.spans
-    )
