@@ -29,6 +29,7 @@ from harness import (
     train,
 )
 from loaded_model import Loaded
+from test_document_search import by_hand
 
 from fairseq_memattn.data.documents.mixture import numbers_of, weights_of
 from fairseq_memattn.errors import MemAttnError
@@ -73,37 +74,12 @@ def loaded(document_model):
     return Loaded(document_model)
 
 
-def greedy_oracle(loaded):
-    """Sentence by sentence, token by token, each step a forward pass over everything so far."""
-    dataset, dictionary = loaded.dataset, loaded.task.tgt_dict
-    eos, separator = dictionary.eos(), dictionary.index("_eos")
-    translations = {}
-    for sentence in range(len(dataset)):
-        first = dataset.documents.sentences_of(dataset.documents.of(sentence))[0]
-        context = range(max(first, sentence - 2), sentence)
-        source = []
-        for previous in context:
-            source += [*dataset.source[previous][:-1].tolist(), separator]
-        source = torch.tensor([source + dataset.source[sentence].tolist()])
-        given = [eos]
-        for previous in context:
-            given += [*translations[previous][:-1], separator]
-        words = []
-        while not words or words[-1] != eos:
-            with torch.no_grad():
-                lengths = torch.tensor([source.shape[1]])
-                logits = loaded.model(source, lengths, torch.tensor([given + words]))[0][0, -1]
-            logits[[dictionary.pad(), separator]] = -torch.inf
-            if not words:
-                logits[eos] = -torch.inf
-            full = len(words) == len(dataset.source[sentence]) + LONGER
-            words.append(eos if full else int(logits.argmax()))
-        translations[sentence] = words
-    return [dictionary.string(words) for words in translations.values()]
-
-
-def test_greedy_search_is_the_obvious_loop(loaded, generated):
-    assert [h.text for h in generated["greedy"].values()] == greedy_oracle(loaded)
+def test_the_command_finds_what_is_found_by_hand(loaded, generated):
+    options = {"beam": 1, "max_len_a": 1, "max_len_b": LONGER}
+    count = len(loaded.dataset.documents)
+    expected = by_hand(loaded.task, [loaded.model], count, options).values()
+    texts = [loaded.task.tgt_dict.string(best["tokens"]) for best, *_ in expected]
+    assert [one.text for one in generated["greedy"].values()] == texts
 
 
 @pytest.mark.full

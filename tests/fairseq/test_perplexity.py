@@ -71,16 +71,6 @@ def test_segments_are_one_pass(prefix, dictionary):
             assert torch.allclose(row, unbroken(model, stream, dictionary.eos()), atol=2e-4)
 
 
-def test_segments_with_an_adaptive_softmax(dictionary):
-    cutoff = {"adaptive_softmax_cutoff": "10,20", "adaptive_softmax_factor": 2}
-    model = build("abc_mlp_transformer_lm", dictionary, **cutoff)
-    streams = streams_of(dictionary, 30, 17)
-    marks = {"eos": dictionary.eos(), "pad": dictionary.pad()}
-    parts, whole = (stream_scores(model, streams, segment=segment, **marks) for segment in (7, 200))
-    for one, other in zip(parts, whole, strict=True):
-        assert torch.allclose(one, other, atol=2e-4)
-
-
 @pytest.mark.parametrize("cutoff", [None, "10,20", "30"])
 def test_scores_of_targets_are_fairseqs(cutoff, dictionary):
     softmax = {"adaptive_softmax_cutoff": cutoff, "adaptive_softmax_factor": 2} if cutoff else {}
