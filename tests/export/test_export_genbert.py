@@ -41,36 +41,16 @@ def test_logits(design, tmp_path):
         assert_close(masked.logits[real], expected[real], rtol=0, atol=1e-5)
 
 
-def greedy(model, source, steps):
-    """The most probable symbols, with fairseq's model over the whole target at each step."""
-    tokens = torch.full((len(source), 1), EOS)
-    for _ in range(steps):
-        logits = model(source, None, tokens)[0][:, -1]
-        ended = tokens[:, 1:].eq(EOS).any(dim=1)
-        tokens = torch.cat([tokens, logits.argmax(1).masked_fill(ended, PAD).unsqueeze(1)], dim=1)
-        if tokens[:, 1:].eq(EOS).any(dim=1).all():
-            break
-    return tokens
-
-
-@each_design
-@torch.no_grad()
-def test_greedy_generation(design, tmp_path):
-    theirs, ours = both(design, tmp_path)
-    for source in SOURCES:
-        out = ours.generate(source, max_new_tokens=8, do_sample=False, num_beams=1)
-        assert torch.equal(out, greedy(theirs, source, 8))
-
-
 def in_fairseq_s_length(limit):
     """Only eos after `limit` symbols, with the score that it has."""
     return lambda _, tokens: [EOS] if len(tokens) > limit else [*range(len(MASKABLE))]
 
 
 @pytest.mark.parametrize("lenpen", [0.6, 2.0])
+@each_design
 @torch.no_grad()
-def test_five_beams(lenpen, tmp_path):
-    theirs, ours = both("untied", tmp_path)
+def test_five_beams(design, lenpen, tmp_path):
+    theirs, ours = both(design, tmp_path)
     search = SequenceGenerator([theirs], MASKABLE, beam_size=5, max_len_b=8, len_penalty=lenpen)
     source = rows(9, 5, 7, left=True)
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(PAD).sum(dim=1)}}

@@ -12,7 +12,6 @@ import sentencepiece
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data.data_utils import collate_tokens
-from fairseq.sequence_generator import SequenceGenerator
 from full import full
 from harness import COMMON, Trained, generate, hypotheses, logged, preprocess, train
 
@@ -251,34 +250,6 @@ def without_near_ties(theirs, sentences, beam, length):
         bests.append([ended(row[0]) for row in rows])
     together = list(enumerate(zip(*bests, strict=True)))
     return [number for number, (best, *others) in together if best and {best} == set(others)]
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-def test_search(beam, loaded, theirs):
-    """In double precision: rounding must not decide what is found."""
-    model, theirs = deepcopy(loaded[0]).double(), deepcopy(theirs).double()
-    dictionary = loaded[1].target_dictionary
-    generator = SequenceGenerator([model], dictionary, beam_size=beam, max_len_b=30)
-    tokens = for_ours(TO_SEARCH, left_pad=True)
-    net_input = {"src_tokens": tokens, "src_lengths": tokens.ne(1).sum(dim=1)}
-    found = generator.generate([model], {"net_input": net_input})
-    expected, scores = searched(theirs, TO_SEARCH, beam, 31)
-    compared = without_near_ties(theirs, TO_SEARCH, beam, 31)
-    assert len(compared) >= 7  # of 8
-    shared = 0
-    for number in compared:
-        ranks = {ended(row): rank for rank, row in enumerate(expected[number])}
-        ours = [tuple((hypo["tokens"] - 1).tolist()) for hypo in found[number]]
-        assert ranks[ours[0]] == 0
-        # At the limit fairseq adds an end of sentence, transformers does not. And of several that
-        # end in the last step, transformers keeps them all where they beat those that ended before.
-        for hypo, row in zip(found[number], ours, strict=True):
-            if row in ranks:
-                shared += 1
-                if scores is not None:
-                    score = scores[number * beam + ranks[row]]
-                    torch.testing.assert_close(hypo["score"].to(score), score, atol=1e-5, rtol=1e-5)
-    assert shared >= 0.8 * len(compared) * beam
 
 
 # --------------------------------------------------------------------------------- commands

@@ -84,11 +84,22 @@ def tokens():
 @pytest.mark.parametrize("name", TEACHERS)
 @torch.no_grad()
 def test_a_conversion_that_changes_nothing_has_the_same_logits(name):
+    """With padding as well, and so the same searches."""
     model, ids = teacher(TEACHERS[name]), tokens()
-    assert_close(convert(model, "softmax", []).eval()(ids).logits, model(ids).logits)
+    students = [convert(model, "softmax", [])]
     if getattr(model.config, "sliding_window", None) is None:
-        student = convert(model, WINDOW, range(3))
+        students += [convert(model, WINDOW, layers) for layers in (range(3), [0, 2])]
+    mask = torch.ones_like(ids)
+    mask[0, :6] = 0
+    greedy = {"attention_mask": mask, "max_new_tokens": 7, "do_sample": False}
+    for student in students:
+        student.eval()
         assert_close(student(ids).logits, model(ids).logits, atol=1e-5, rtol=0)
+        padded = [x(ids, attention_mask=mask).logits for x in (student, model)]
+        assert_close(*(x[mask.bool()] for x in padded), atol=1e-5, rtol=0)
+        for beams in (1, 3):
+            texts = [x.generate(ids, **greedy, num_beams=beams) for x in (student, model)]
+            assert torch.equal(*texts)
 
 
 def test_layers_that_are_chosen():

@@ -1,38 +1,19 @@
-"""The decoder in transformers' format: against transformers' own decoders, and as one of them."""
+"""The decoder in transformers' format, as one of transformers' own.
+
+test_conversion.py compares it with transformers' decoders.
+"""
 
 import pytest
 import torch
-from full import others_in_full
 from torch.testing import assert_close
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    LlamaConfig,
-    MistralConfig,
-    Qwen2Config,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from fairseq_memattn.transformers import BoundedDecoderConfig, BoundedDecoderForCausalLM
+from fairseq_memattn.transformers import BoundedDecoderConfig
 from fairseq_memattn.transformers.cache import MemoryCache
 
 SIZES = {
     **{"vocab_size": 50, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128},
-}
-WINDOW = {"control": "window", "slots": 128}
-ROPE = {"rope_type": "default", "rope_theta": 5e3}
-TEACHERS = {
-    "llama": (LlamaConfig(**SIZES), {"tie_word_embeddings": False}),
-    "smollm2": (
-        LlamaConfig(**SIZES, tie_word_embeddings=True, rope_parameters=ROPE, head_dim=12),
-        {"rotary_base": 5e3, "head_dim": 12},
-    ),
-    "qwen2": (Qwen2Config(**SIZES), {"qkv_bias": True, "tie_word_embeddings": False}),
-    "mistral": (
-        MistralConfig(**SIZES, sliding_window=7),
-        {"controls": [{"control": "window", "slots": 7}], "tie_word_embeddings": False},
-    ),
 }
 
 
@@ -46,37 +27,6 @@ def build(controls=None, **options):
     config = BoundedDecoderConfig(**SIZES | {"controls": controls, "initializer_range": 0.3})
     config.update(options)
     return AutoModelForCausalLM.from_config(config).eval()
-
-
-@torch.no_grad()
-def pair(name, **options):
-    """A decoder of transformers with random weights, and this one with the same."""
-    torch.manual_seed(3)
-    config, ours = TEACHERS[name]
-    teacher = AutoModelForCausalLM.from_config(config).eval()
-    for weight in teacher.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
-    student = BoundedDecoderForCausalLM(BoundedDecoderConfig(**SIZES | options | ours)).eval()
-    weights = {k.replace("o_proj", "out_proj"): w for k, w in teacher.state_dict().items()}
-    student.load_state_dict(weights)
-    return teacher, student
-
-
-@pytest.mark.parametrize("name", others_in_full(TEACHERS, ["smollm2"]))
-@torch.no_grad()
-def test_a_memory_of_everything_is_transformers_own_decoder(name):
-    for controls in ([WINDOW], ["softmax"], [WINDOW, "softmax"]):
-        teacher, student = pair(name, controls=controls)
-        ids = tokens()
-        assert_close(student(ids).logits, teacher(ids).logits, atol=1e-5, rtol=0)
-        mask = torch.ones_like(ids)
-        mask[0, :6] = 0
-        padded = [model(ids, attention_mask=mask).logits for model in (student, teacher)]
-        assert_close(*(x[mask.bool()] for x in padded), atol=1e-5, rtol=0)
-        given = {"attention_mask": mask, "max_new_tokens": 7, "do_sample": False}
-        for beams in (1, 3):
-            texts = [x.generate(ids, **given, num_beams=beams) for x in (student, teacher)]
-            assert torch.equal(*texts)
 
 
 @torch.no_grad()
