@@ -47,6 +47,14 @@ SIZES = {
 }
 
 
+# Fields of Llama's configuration that would change the model, by what has their place.
+FOREIGN = {
+    **dict.fromkeys(("rope_theta", "rope_parameters", "rope_scaling"), "`rotary_base`"),
+    "attention_bias": "`qkv_bias`",
+    "mlp_bias": "none",
+}
+
+
 class BoundedDecoderConfig(PreTrainedConfig):
     """The sizes of a decoder, by the names of transformers' Llama, and the memory of each layer.
 
@@ -60,7 +68,7 @@ class BoundedDecoderConfig(PreTrainedConfig):
     rotary_frequencies: in the place of those of the base, as `Rotary` takes them
     qkv_bias, qk_norm, dropout: as in `networks.DecoderSizes`
 
-    Raises ValueError for sizes out of range.
+    Raises ValueError for sizes out of range, and for fields of Llama's with another name here.
     """
 
     model_type = "memattn_decoder"
@@ -91,6 +99,8 @@ class BoundedDecoderConfig(PreTrainedConfig):
     use_cache: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
+        for name in FOREIGN.keys() & kwargs:
+            raise ValueError(f"`{name}` is no field here; {FOREIGN[name]} has its place")
         if self.controls is None:
             self.controls = [dict(FIRST_AND_LAST)]
         super().__post_init__(**kwargs)

@@ -110,3 +110,5 @@ def test_inputs_that_do_not_fit(given, message):
         build()(**given)
     with pytest.raises(ValueError, match="`control` must be one of .* but is 'mpl'"):
         build([{"control": "mpl", "slots": 4}])
+    with pytest.raises(ValueError, match="`rope_theta` is no field here; `rotary_base` has its"):
+        BoundedDecoderConfig(rope_theta=500000.0)
