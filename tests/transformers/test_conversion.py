@@ -113,6 +113,8 @@ def test_layers_that_are_chosen():
         convert(teacher(TEACHERS["llama"]), WINDOW, [1, 3])
     with pytest.raises(ValueError, match="must be numbers and ranges such as 0-9,12, but is 2-x"):
         layers_of("2-x", 9)
+    with pytest.raises(ValueError, match="must have ranges that rise, but has 2-1"):
+        layers_of("0,2-1", 9)
 
 
 DYNAMIC = SCALED | {"rope_type": "dynamic"}
@@ -191,6 +193,7 @@ def test_the_command_copies(folder, tmp_path):
         ("local_mlp --slots 6 --window 6", "--window must leave some of the 6 slots"),
         ("window --window 3", "--control window takes no --window"),
         ("nosuch", "`control` must be one of"),
+        ("sinks --distill-rate -1", "--distill-rate must be above 0, but is -1"),
         (f"softmax --transfer-updates 1 --text {__file__}", "--transfer-updates trains bounded"),
     ],
 )
@@ -232,7 +235,7 @@ def test_the_command_trains_and_goes_on(folder, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(stage, "training_step", train)
     other = [*more.split(), "--seed", "2"]
     assert main(command(folder, tmp_path / "parts", *other)) == 1
-    assert "has other settings; remove the folder" in capsys.readouterr().err
+    assert "seed is 1, but is now 2; remove the folder" in capsys.readouterr().err
     assert main(command(folder, tmp_path / "parts", *more.split())) == 0
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "parts").state_dict()
     assert_close(dict(found), dict(weights))

@@ -10,6 +10,7 @@ distribution of the next token. A command that was interrupted goes on when it i
 """
 
 import argparse
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    names = ("slots", "window", "tokens_per_sample", "batch_size", "rank", "save_every")
+    names = ("slots", "window", "batch_size", "rank", "save_every")
     check_given(args, names, 1, LARGEST)
+    check_given(args, ("tokens_per_sample",), 2, LARGEST)
     check_given(args, ("transfer_updates", "distill_updates"), 0, LARGEST)
+    for name in ("transfer_rate", "distill_rate"):
+        if not 0 < getattr(args, name) < math.inf:
+            raise ValueError(f"{flag(name)} must be above 0, but is {getattr(args, name)}")
     for file in args.text:
         require_file("--text", file)
     if bool(args.text) != bool(args.transfer_updates or args.distill_updates):
@@ -136,7 +141,10 @@ def layers_of(text: str | None, count: int) -> list[int]:
         first, _, last = part.partition("-")
         if not (first.isdecimal() and (last or first).isdecimal()):
             raise ValueError(f"--layers must be numbers and ranges such as 0-9,12, but is {text}")
-        found.update(range(int(first), int(last or first) + 1))
+        numbers = range(int(first), int(last or first) + 1)
+        if not numbers:
+            raise ValueError(f"--layers must have ranges that rise, but has {part}")
+        found.update(numbers)
     return sorted(found)
 
 
@@ -162,14 +170,22 @@ def train(
     settings = {name: getattr(args, name, None) for name in SETTINGS}
     settings |= {"folder": str(args.folder), "text": list(map(str, args.text))}
     file = work / "settings.json"
-    if work.exists() and read_json(file) != settings:
-        raise MemAttnError(f"{file} has other settings; remove the folder {work} to begin again")
+    if any(work.glob("*/checkpoint-*")):
+        before = read_json(file)
+        for name, value in settings.items():
+            if before.get(name) != value:
+                raise MemAttnError(
+                    f"{file}: {name} is {before.get(name)}, but is now {value}; remove the folder "
+                    f"{work} to begin again"
+                )
     work.mkdir(exist_ok=True)
     write_json(file, settings)
     if args.transfer_updates:
+        say("attention transfer")
         stage = training_arguments(args, work / "transfer")
         distillation.transfer(teacher, student, stage, rows)
     if args.distill_updates:
+        say("distillation")
         stage = training_arguments(args, work / "distill")
         distillation.distil(teacher, student, stage, rows, args.rank)
 

@@ -16,6 +16,8 @@ def gguf_of(folder: Path) -> dict[str, str]:
 
     Raises MemAttnError for a folder without a model.
     """
+    if not folder.is_dir():
+        raise MemAttnError(f"{folder}: there is no such folder")
     if (folder / "config.json").is_file():
         return {}
     files = sorted(folder.glob("*.gguf"))
