@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> None:
 
     fairseq_memattn.register()
     if args.data is None:
+        require_file("--path", Path(args.path))
         raise ValueError("--data is missing, which a checkpoint needs")
     check(args)
     from transformers.utils.logging import disable_progress_bar
