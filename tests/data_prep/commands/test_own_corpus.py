@@ -178,6 +178,16 @@ def test_document_ids_that_are_gone_are_not_kept(mine: Path) -> None:
     assert not list((mine / "data").rglob("*.docid*"))
 
 
+def test_splits_that_are_gone_are_not_kept(mine: Path) -> None:
+    text = [f"{split}={mine / name}" for split, name in (("train", "train"), ("valid", "dev"))]
+    assert run(mine, "--text", *text, f"test={mine / 'dev'}") == 0
+    assert run(mine) == 1
+    assert list((mine / "data").rglob("*test.*"))
+    assert run(mine, "--force") == 0
+    assert not list((mine / "data").rglob("*test*"))
+    assert run(mine) == 0
+
+
 def test_tokenised_text_of_one_language(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without document ids, and with an empty line, which may stand between paragraphs."""
     calls = []

@@ -102,6 +102,13 @@ def test_lines_that_are_too_long_to_learn_from(text, tmp_path, capsys):
     )
 
 
+def test_an_input_is_never_overwritten(text, model, capsys):
+    before = text.read_bytes()
+    assert run("encode", "--model", model, "--input", text, "--output", text.parent) == 1
+    assert "would overwrite an input" in capsys.readouterr().err
+    assert text.read_bytes() == before
+
+
 def test_two_inputs_of_one_name_are_refused(text, model, tmp_path, capsys):
     twin = tmp_path / "train.en"
     twin.write_text("A line.\n", encoding="utf-8")
