@@ -51,7 +51,7 @@ SIZES = {
 FOREIGN = {
     **dict.fromkeys(("rope_theta", "rope_parameters", "rope_scaling"), "`rotary_base`"),
     "attention_bias": "`qkv_bias`",
-    "mlp_bias": "none",
+    "mlp_bias": "no field",
 }
 
 
@@ -99,7 +99,7 @@ class BoundedDecoderConfig(PreTrainedConfig):
     use_cache: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name in FOREIGN.keys() & kwargs:
+        for name in filter(kwargs.get, FOREIGN):
             raise ValueError(f"`{name}` is no field here; {FOREIGN[name]} has its place")
         if self.controls is None:
             self.controls = [dict(FIRST_AND_LAST)]
