@@ -260,9 +260,7 @@ class ABCAttention(KeepsDropout, FairseqIncrementalState, layers.ABCAttention):
     ) -> IncrementalState:
         """fairseq's hook: selects the states of the hypotheses that survived a beam step."""
         state = self.get_incremental_state(incremental_state, "memory")
-        if state is not None and not self._once(
-            "identity", new_order, lambda: is_identity(new_order, len(state[0]))
-        ):
+        if state is not None:
             self.set_incremental_state(incremental_state, "memory", state.reorder(new_order))
         source = self.get_incremental_state(incremental_state, "source")
         if source is not None and 1 == source.copies < len(new_order) / len(source.state[0]):

@@ -1,7 +1,7 @@
 """fairseq's transformer encoder and decoder with bounded memories instead of softmax attention."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -215,15 +215,22 @@ class ABCTransformerDecoder(TransformerDecoderBase):
     def reorder_incremental_state_scripting(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
-        """fairseq's hook, in which the layers share what they ask of a new order."""
-        with ExitStack() as passes:
-            for pool in (self.causal_controls, self.cross_controls):
-                if pool is not None:
-                    passes.enter_context(pool.forward_pass())
+        """fairseq's hook. An order that keeps all rows is asked for once, for all layers."""
+        if self._keeps_rows(incremental_state, new_order):
+            return
+        with self._forward_pass():
             for layer in self.layers:
                 for name in ("self_attn", "encoder_attn"):
                     if (attention := getattr(layer, name, None)) is not None:
                         attention.reorder_incremental_state(incremental_state, new_order)
+
+    def _keeps_rows(self, incremental_state: IncrementalState, new_order: Tensor) -> bool:
+        first = next(iter(self.layers), None)
+        attention = getattr(first, "self_attn", None)
+        if not isinstance(attention, ABCAttention):
+            return False
+        state = attention.get_incremental_state(incremental_state, "memory")
+        return state is not None and is_identity(new_order, len(state[0]))
 
     @contextmanager
     def positions_from(self, start: int) -> Iterator[None]:
