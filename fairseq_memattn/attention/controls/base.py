@@ -24,7 +24,7 @@ from fairseq_memattn.attention.ops.common import (
     over_tokens,
 )
 from fairseq_memattn.attention.ops.context_parallel import count_before
-from fairseq_memattn.attention.ops.heads import to_query_heads
+from fairseq_memattn.attention.ops.heads import split_heads, to_query_heads
 from fairseq_memattn.attention.ops.packed import packed_positions
 from fairseq_memattn.attention.ops.rotary import Rotation
 
@@ -233,7 +233,7 @@ class Control(nn.Module, ABC):
 
     def by_head(self, x: Tensor) -> Tensor:
         """(B, S, heads X) as (B, heads, S, X)."""
-        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return split_heads(x, x.shape[2] // self.heads)
 
     def extra_repr(self) -> str:
         return f"slots={self.slots}, heads={self.heads}"
@@ -437,6 +437,8 @@ class FloatLinear(nn.Linear):
     @full_precision
     def forward(self, input: Tensor) -> Tensor:
         dtype = accumulation_dtype(input)
+        if input.dtype == self.weight.dtype == dtype:
+            return linear(input, self.weight, self.bias)
         bias = None if self.bias is None else self.bias.to(dtype)
         return linear(input.to(dtype), self.weight.to(dtype), bias)
 

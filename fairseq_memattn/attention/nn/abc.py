@@ -19,7 +19,7 @@ from fairseq_memattn.attention.nn.dropout import AttentionDropout, project
 from fairseq_memattn.attention.nn.inspection import after_each_token, around_each_token
 from fairseq_memattn.attention.ops import check
 from fairseq_memattn.attention.ops.common import MemoryState, accumulation_dtype, is_written
-from fairseq_memattn.attention.ops.heads import to_query_heads
+from fairseq_memattn.attention.ops.heads import split_heads, to_query_heads
 from fairseq_memattn.attention.ops.packed import Rows
 from fairseq_memattn.attention.ops.rotary import Rotary, Rotation
 
@@ -465,8 +465,7 @@ class ABCAttention(AttentionDropout):
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, heads D) as (B, heads, T, D), for queries and keys alike."""
-        heads: Tensor = x.unflatten(2, (-1, self.head_dim))
-        return heads.transpose(1, 2)
+        return split_heads(x, self.head_dim)
 
     def _check(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> None:
         check.batch("x", x, self.embed_dim)

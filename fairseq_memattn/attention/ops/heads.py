@@ -17,6 +17,14 @@ from fairseq_memattn.attention.ops.blocks import chunked
 from fairseq_memattn.attention.ops.common import EMPTY, MemoryState, accumulation_dtype, scaled
 
 
+def split_heads(x: Tensor, width: int) -> Tensor:
+    """(B, T, H X) as (B, H, T, X), where X is `width`."""
+    if x.shape[1] == 1:  # a step of decoding, whose layout is the same
+        return x.reshape(x.shape[0], -1, 1, width)
+    heads: Tensor = x.unflatten(2, (-1, width))
+    return heads.transpose(1, 2)
+
+
 def by_key_head(q: Tensor, heads: int) -> Tensor:
     """(B, H, T, X) as (B, G, R T, X), where G is `heads`: one query head after another."""
     return q if q.shape[1] == heads else q.unflatten(1, (heads, -1)).flatten(2, 3)
