@@ -192,7 +192,7 @@ def test_the_command_copies(folder, tmp_path):
     [
         ("local_mlp --slots 6 --window 6", "--window must leave some of the 6 slots"),
         ("window --window 3", "--control window takes no --window"),
-        ("nosuch", "`control` must be one of"),
+        ("workspace", "--control must be one of softmax, clustering, "),
         ("sinks --distill-rate -1", "--distill-rate must be above 0, but is -1"),
         (f"softmax --transfer-updates 1 --text {__file__}", "--transfer-updates trains bounded"),
     ],

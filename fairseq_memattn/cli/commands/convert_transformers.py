@@ -59,13 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check(args)
-    import torch
-
     from fairseq_memattn.export.new_folder import check_new, new_folder
-    from fairseq_memattn.transformers.conversion import convert
 
     check_new(args.output)
     check_control(args)
+    import torch
+
+    from fairseq_memattn.transformers.conversion import convert
+
     torch.manual_seed(args.seed)
     teacher, tokenizer = load_causal(args.folder, args.device)
     layers = layers_of(args.layers, teacher.config.num_hidden_layers)
@@ -115,14 +116,20 @@ def control_of(args: argparse.Namespace) -> dict[str, Any] | str:
 def check_control(args: argparse.Namespace) -> None:
     """Makes a small layer with the control, before the model is read.
 
-    Raises ValueError for a control without a window of its own, and for sizes that it refuses.
+    Raises ValueError for a control that is not causal or has no window of its own, and for sizes
+    that it refuses.
     """
     from fairseq_memattn.attention.controls.options import OptionError
+    from fairseq_memattn.attention.controls.registry import all_controls
     from fairseq_memattn.attention.nn import ABCAttention
 
     given = control_of(args)
     if isinstance(given, str):
         return
+    causal = [name for name, made in all_controls().items() if not made.causal_refusal]
+    if args.control not in causal:
+        names = ", ".join(["softmax", *causal])
+        raise ValueError(f"--control must be one of {names}, but is {args.control}")
     try:
         ABCAttention(8, 1, causal=True, **given)
     except OptionError as error:

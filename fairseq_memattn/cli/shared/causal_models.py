@@ -51,7 +51,7 @@ def load_causal(folder: Path, device: str | None = None) -> tuple[Any, Any]:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given)
         tokenizer = AutoTokenizer.from_pretrained(folder, **given)
     except (OSError, ValueError) as error:
-        raise MemAttnError(f"{folder}: {str(error).partition(chr(10))[0]}") from None
+        raise MemAttnError(f"{folder}: {' '.join(str(error).split())}") from None
     # transformers does not save a model that knows to be quantised; these weights are not.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
