@@ -236,6 +236,8 @@ def test_the_command_trains_and_goes_on(folder, tmp_path, monkeypatch, capsys):
     other = [*more.split(), "--seed", "2"]
     assert main(command(folder, tmp_path / "parts", *other)) == 1
     assert "seed is 1, but is now 2; remove the folder" in capsys.readouterr().err
+    assert main(command(folder, tmp_path / "parts", *more.split()[:6])) == 1
+    assert "but is now 512; remove the folder" in capsys.readouterr().err
     assert main(command(folder, tmp_path / "parts", *more.split())) == 0
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "parts").state_dict()
     assert_close(dict(found), dict(weights))

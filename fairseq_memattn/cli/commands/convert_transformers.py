@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> None:
 
     check_new(args.output)
     check_control(args)
+    work = args.output.with_name(f"{args.output.name}.training")
+    check_begun(args, work)
     import torch
 
     from fairseq_memattn.transformers.conversion import convert
@@ -71,13 +73,13 @@ def run(args: argparse.Namespace) -> None:
     teacher, tokenizer = load_causal(args.folder, args.device)
     layers = layers_of(args.layers, teacher.config.num_hidden_layers)
     student = convert(teacher, control_of(args), layers)
-    work = args.output.with_name(f"{args.output.name}.training")
-    if args.transfer_updates or args.distill_updates:
+    if args.text:
         train(args, work, teacher, student, blocks(args, tokenizer))
     with new_folder(args.output) as unfinished:
         student.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
-    shutil.rmtree(work, ignore_errors=True)
+    if args.text:
+        shutil.rmtree(work, ignore_errors=True)
     print(f"converted {len(layers)} of {teacher.config.num_hidden_layers} layers: {args.output}")
 
 
@@ -168,25 +170,33 @@ def blocks(args: argparse.Namespace, tokenizer: Any) -> list[dict[str, Any]]:
     return [{"input_ids": block} for block in whole]
 
 
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(args, name, None) for name in SETTINGS}
+    return given | {"folder": str(args.folder), "text": list(map(str, args.text))}
+
+
+def check_begun(args: argparse.Namespace, work: Path) -> None:
+    """Raises MemAttnError where a training with other settings has left checkpoints."""
+    if not any(work.glob("*/checkpoint-*")):
+        return
+    file = work / "settings.json"
+    before = read_json(file)
+    for name, value in settings(args).items():
+        if before.get(name) != value:
+            raise MemAttnError(
+                f"{file}: {name} is {before.get(name)}, but is now {value}; remove the folder "
+                f"{work} to begin again"
+            )
+
+
 def train(
     args: argparse.Namespace, work: Path, teacher: Any, student: Any, rows: list[dict[str, Any]]
 ) -> None:
     """Trains the student, from where an earlier call with the same settings has ended."""
     from fairseq_memattn.transformers import distillation
 
-    settings = {name: getattr(args, name, None) for name in SETTINGS}
-    settings |= {"folder": str(args.folder), "text": list(map(str, args.text))}
-    file = work / "settings.json"
-    if any(work.glob("*/checkpoint-*")):
-        before = read_json(file)
-        for name, value in settings.items():
-            if before.get(name) != value:
-                raise MemAttnError(
-                    f"{file}: {name} is {before.get(name)}, but is now {value}; remove the folder "
-                    f"{work} to begin again"
-                )
     work.mkdir(exist_ok=True)
-    write_json(file, settings)
+    write_json(work / "settings.json", settings(args))
     if args.transfer_updates:
         say("attention transfer")
         stage = training_arguments(args, work / "transfer")
