@@ -126,6 +126,11 @@ def _architecture(name: str, kind: Any) -> Architecture:
         found = [number for number in found if number is not None]
         return " + ".join(map(str, found if option == "layers" else dict.fromkeys(found)))
 
+    inner = sizes("ffn_embed_dim")
+    if inner == "0":  # abc_llama derives it
+        from fairseq_memattn.networks.decoder import DecoderSizes
+
+        inner = str(DecoderSizes(1, defaults["decoder_embed_dim"]).inner_dim)
     control = getattr(kind, "control", "")
     prefix = next((p for p in (f"abc_{control}_", f"{control}_") if name.startswith(p)), "")
     return Architecture(
@@ -135,7 +140,7 @@ def _architecture(name: str, kind: Any) -> Architecture:
         summary=(inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
         layers=sizes("layers"),
         size=sizes("embed_dim"),
-        feed_forward=sizes("ffn_embed_dim"),
+        feed_forward=inner,
         heads=sizes("attention_heads"),
         slots={
             option: value
