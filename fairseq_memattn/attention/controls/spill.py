@@ -137,8 +137,8 @@ class SinkControl(Control):
 class LocalMLPOptions(SinkOptions):
     local_window: int = option(
         0,
-        "the slots of the last tokens; the slots that are left are for global tokens or learned; 0 "
-        "is half of them",
+        "the slots of the last tokens; the learned slots are the rest without those of the first "
+        "tokens; 0 is as many as learned slots",
         at_least=0,
     )
 
