@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gives SmolLM2-135M-Instruct bounded memories of 64 slots, trains each for the same number of updates,
-# and prints the perplexities of a text.
+# Gives SmolLM2-135M-Instruct bounded memories, trains each for the same number of updates, and prints
+# the perplexities of a text.
 #
 #   recipes/conversion/smollm2.sh TRAIN TEST FOLDER
 #
@@ -9,6 +9,7 @@
 #
 #   BIN          programs (default: .venv/bin)
 #   CONTROLS     default: softmax sinks gated local_mlp
+#   SLOTS        of a head (default: 256, an eighth of softmax attention's state after 2,048 tokens)
 #   TRANSFER     updates of attention transfer, which softmax attention and sinks have none of
 #   DISTILL      updates of distillation, to which the others add those of the transfer
 #   BATCH        blocks of 2,048 tokens of an update
@@ -37,7 +38,7 @@ mkdir -p "$folder"
 for control in ${CONTROLS:-softmax sinks gated local_mlp}; do
   updates=(--transfer-updates "$transfer" --distill-updates "$distill")
   case $control in softmax|sinks) updates=(--distill-updates $((transfer + distill))) ;; esac
-  [ -d "$folder/$control" ] || "$bin/memattn" convert-transformers "$model" --control "$control" --slots 64 \
+  [ -d "$folder/$control" ] || "$bin/memattn" convert-transformers "$model" --control "$control" --slots "${SLOTS:-256}" \
     --output "$folder/$control" --text "$train" "${updates[@]}" --tokens-per-sample 2048 \
     --batch-size "${BATCH:-8}"
 done
