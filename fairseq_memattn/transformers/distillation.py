@@ -21,7 +21,7 @@ from fairseq_memattn.attention.nn.low_rank import give_updates, merge_updates, p
 from fairseq_memattn.transformers.decoder import BoundedDecoderForCausalLM
 
 # The weights of controls are new, and learn that many times as fast as those of the model.
-CONTROL_RATE = 20
+CONTROL_RATE = 10
 
 
 class Imitation(Trainer):

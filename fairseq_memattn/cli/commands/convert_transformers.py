@@ -48,9 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--transfer-rate",
         "learning rate of the model's weights (default: %(default)s)",
         type=float,
-        default=1e-3,
+        default=3e-3,
     )
-    add("--distill-rate", "likewise (default: %(default)s)", type=float, default=1e-3)
+    add("--distill-rate", "likewise (default: %(default)s)", type=float, default=3e-3)
     add.number("--rank", "of the low-rank updates (default: %(default)s)", default=16)
     add.number("--save-every", "updates (default: %(default)s)", default=100)
     add.number("--seed", "of new weights and batches (default: %(default)s)", default=1)
