@@ -79,5 +79,5 @@ class OwnCache:
         try:
             return super()._assisted_decoding(*args, **kwargs)  # type: ignore[misc]
         finally:
-            for layer in kwargs[CACHE].layers:
+            for layer in getattr(kwargs.get(CACHE), "layers", ()):  # none without `use_cache`
                 layer.record_past = False

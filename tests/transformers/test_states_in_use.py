@@ -130,6 +130,8 @@ def test_what_cannot_be_taken_back():
     cache.reorder_cache(torch.tensor([0, 0]))
     with pytest.raises(ValueError, match="must be at most the 0 last tokens"):
         cache.crop(-1)
+    with pytest.raises(ValueError, match="requires `use_cache=True`"):
+        model.generate(ids[:, :9], use_cache=False, prompt_lookup_num_tokens=3)
 
 
 # --- States of prompts
