@@ -65,7 +65,7 @@ def test_padding_and_shared_control(control, pad, shared, is_causal, dtype, devi
 
 
 @pairwise(
-    control=["relu", "spikes", "first +500", "dip -500", "late +200", "rise +12", "rise +50"],
+    control=["relu", "spikes", "first +500", "dip -500", "late +200", "rise +50", "+3 each"],
     is_causal=[False, True],
     dtype=TOLERANCE,
 )

@@ -22,8 +22,8 @@ Control vectors that are not normalised (`additive.py`) are the same with F_j = 
 Z_t = 1 in the slots that something was written into.
 
 The product Z_t F_j equals exp(s_j - z_t) <= 1, but its factors are only safe while z rises by a
-bounded amount within a chunk. Where it rises by more (`MAX_RISE`), `_stable_chunk` computes
-exp(s_j - z_t) pair by pair.
+bounded amount within a chunk. Where it rises by more (`MAX_RISE`), chunks are shorter, and where it
+still does, `_stable_chunk` computes exp(s_j - z_t) pair by pair.
 """
 
 import math
@@ -62,19 +62,19 @@ def causal_sums(
 
     Returns the output in log_alpha's dtype, the memory after position T, and the log of the sum of
     exp(read logit) over the slots, (B, H, T): around `EMPTY` where nothing is written, and without
-    meaning if not wanted. Reads two numbers back from the device to choose between the factored and
-    the pairwise form.
+    meaning if not wanted. Reads numbers back from the device to choose between the factored and the
+    pairwise form.
     """
-    length = q.shape[2]
-    chunk = min(chunk_size or CHUNK_SIZE, length)
-    with torch.no_grad():
-        writing = _factor(chunked(log_alpha, chunk, EMPTY), state.log_mass)
-    if writing is None:
-        attend = copy_keys(_stable_attention)
-        return attend(q.to(log_alpha.dtype) * scale, k, v, log_alpha, state)
-    inputs = (q, k, v, log_alpha, *state, writing, scale, chunk)
-    out, *memory, log_sum = _FactoredAttention.apply(*inputs, wants_sums)
-    return out, MemoryState(*memory), log_sum
+    sizes = (min(size, q.shape[2]) for size in (chunk_size or CHUNK_SIZE, STABLE_CHUNK_SIZE))
+    for chunk in sorted(set(sizes), reverse=True):
+        with torch.no_grad():
+            writing = _factor(chunked(log_alpha, chunk, EMPTY), state.log_mass)
+        if writing is not None:
+            inputs = (q, k, v, log_alpha, *state, writing, scale, chunk)
+            out, *memory, log_sum = _FactoredAttention.apply(*inputs, wants_sums)
+            return out, MemoryState(*memory), log_sum
+    attend = copy_keys(_stable_attention)
+    return attend(q.to(log_alpha.dtype) * scale, k, v, log_alpha, state)
 
 
 def additive_causal_attention(
