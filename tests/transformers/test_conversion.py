@@ -194,11 +194,13 @@ def test_the_command_copies(folder, tmp_path):
         ("window --window 3", "--control window takes no --window"),
         ("workspace", "--control must be one of softmax, clustering, "),
         ("sinks --distill-rate -1", "--distill-rate must be above 0, but is -1"),
+        (f"sinks --distill-updates 1 --text {__file__}", "new.training: is not the folder of a"),
         (f"softmax --transfer-updates 1 --text {__file__}", "--transfer-updates trains bounded"),
     ],
 )
 def test_controls_are_checked_before_the_model_is_read(more, sentence, tmp_path, capsys):
     (tmp_path / "model").mkdir()
+    (tmp_path / "new.training").mkdir()
     assert main(command(tmp_path, tmp_path / "new", "--control", *more.split())) == 1
     assert sentence in capsys.readouterr().err
 

@@ -176,10 +176,12 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_begun(args: argparse.Namespace, work: Path) -> None:
-    """Raises MemAttnError where a training with other settings has left checkpoints."""
+    """Raises MemAttnError for another folder, and for the checkpoints of other settings."""
+    file = work / "settings.json"
+    if args.text and work.exists() and not file.is_file():
+        raise MemAttnError(f"{work}: is not the folder of a training, whose name --output gives it")
     if not any(work.glob("*/checkpoint-*")):
         return
-    file = work / "settings.json"
     before = read_json(file)
     for name, value in settings(args).items():
         if before.get(name) != value:
