@@ -58,7 +58,7 @@ CONTROLS: dict[str, Callable[[Tensor], Tensor]] = {
     "late +200": lambda s: _with(s, slice(-9, -8), 200.0),
     "rise +12": lambda s: _with(s, slice(s.shape[2] // 2, None), 12.0),
     "rise +50": lambda s: _with(s, slice(s.shape[2] // 2, None), 50.0),
-    "+3 each": lambda s: s + 3.0 * torch.arange(s.shape[2]).unsqueeze(1),
+    "+3 each": lambda s: s + 3.0 * torch.arange(s.shape[2]).clamp(max=36).unsqueeze(1),
 }
 
 # Write logits that rise within 16 tokens by more than the factored form can hold.
