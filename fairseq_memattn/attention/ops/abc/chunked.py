@@ -65,8 +65,8 @@ def causal_sums(
     meaning if not wanted. Reads numbers back from the device to choose between the factored and the
     pairwise form.
     """
-    sizes = (min(size, q.shape[2]) for size in (chunk_size or CHUNK_SIZE, STABLE_CHUNK_SIZE))
-    for chunk in sorted(set(sizes), reverse=True):
+    longest = min(chunk_size or CHUNK_SIZE, q.shape[2])
+    for chunk in dict.fromkeys((longest, min(longest, STABLE_CHUNK_SIZE))):
         with torch.no_grad():
             writing = _factor(chunked(log_alpha, chunk, EMPTY), state.log_mass)
         if writing is not None:
