@@ -295,6 +295,13 @@ def test_generate(folder, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == expected
 
 
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_missing(device, folder, capsys):
+    argv = ["generate", str(folder / "model"), "--input", str(folder / "text"), "--device", device]
+    assert main(argv) == 1
+    assert f"memattn generate: error: --device {device}: " in capsys.readouterr().err
+
+
 @pytest.mark.full
 def test_samples_of_a_seed(folder, tmp_path):
     lines, argv = prompted(folder, tmp_path)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_memattn.cli.shared.models import find_device
 from fairseq_memattn.errors import MemAttnError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def load_causal(folder: Path, device: str | None = None) -> tuple[Any, Any]:
 
     if not sys.stderr.isatty():
         disable_progress_bar()
+    chosen = find_device(device)
     given: Any = {**gguf_of(folder), "local_files_only": True}
     try:
         if AutoConfig.from_pretrained(folder, **given).is_encoder_decoder:
@@ -55,8 +57,7 @@ def load_causal(folder: Path, device: str | None = None) -> tuple[Any, Any]:
     # transformers does not save a model that knows to be quantised; these weights are not.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model.to(device).eval(), tokenizer
+    return model.to(chosen).eval(), tokenizer
 
 
 def read_tokens(files: Iterable[Path], tokenizer: Any) -> "Tensor":

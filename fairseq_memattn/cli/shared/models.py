@@ -14,6 +14,7 @@ from fairseq_memattn.host.checkpoints import architecture, check_registered
 from fairseq_memattn.host.correctness.trained_options import other_dictionaries, saved_options
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from fairseq_memattn.data.documents.collation import WindowOptions
@@ -214,17 +215,29 @@ def load_model(path: str, data: str, state: dict[str, Any], task: Any) -> Any:
     return model
 
 
+def find_device(name: str | None) -> "torch.device":
+    """The device of --device, or else a GPU if there is one.
+
+    Raises MemAttnError for a name that PyTorch does not know, and for a device that is missing.
+    """
+    import torch
+
+    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (AssertionError, RuntimeError) as error:
+        raise MemAttnError(f"--device {name}: {str(error).partition(chr(10))[0]}") from None
+
+
 def load_translator(folder: Path, device: str | None) -> "DocumentTranslator":
     """The translator of an exported folder. device: its name; None is a GPU if there is one"""
-    import torch
     from transformers.utils.logging import disable_progress_bar
 
     from fairseq_memattn.transformers.document_translator import DocumentTranslator
 
     if not sys.stderr.isatty():
         disable_progress_bar()
-    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return DocumentTranslator.from_pretrained(folder, device=torch.device(name))
+    return DocumentTranslator.from_pretrained(folder, device=find_device(device))
 
 
 class Loaded(NamedTuple):
