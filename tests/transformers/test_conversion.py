@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch.testing import assert_close
 from transformers import (
     AutoModelForCausalLM,
+    AutoTokenizer,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
@@ -269,6 +270,22 @@ def test_perplexity(folder, tmp_path):
         assert row["loss"] == pytest.approx(expected.mean().item(), abs=1e-4)
         assert sum(part["tokens"] for part in row["by_position"]) == len(expected)
     assert [row["read"] for row in rows] == [400, 400 + 7 * 17, 399]
+
+
+@pytest.mark.parametrize(
+    "ways, told",
+    [
+        (["--context-window", "0"], "the 64 positions of the model, but one has 400"),
+        (["--stateful", "--tokens-per-sample", "30"], "the 64 positions of the model and one more"),
+    ],
+)
+def test_perplexity_beyond_learned_positions(ways, told, folder, tmp_path, capsys):
+    model = AutoModelForCausalLM.from_config(GPT2Config(**SIZES))
+    model.save_pretrained(tmp_path / "gpt2")
+    AutoTokenizer.from_pretrained(folder / "model").save_pretrained(tmp_path / "gpt2")
+    argv = ["perplexity", str(folder / "text"), "--path", str(tmp_path / "gpt2"), "--cpu", *ways]
+    assert main(argv) == 1
+    assert told in capsys.readouterr().err
 
 
 def prompted(folder, tmp_path):

@@ -158,7 +158,11 @@ def of_transformers(args: argparse.Namespace) -> list[Row]:
     """The results of a model in transformers' format."""
     from tqdm import tqdm
 
-    from fairseq_memattn.cli.shared.causal_models import load_causal, read_tokens
+    from fairseq_memattn.cli.shared.causal_models import (
+        learned_positions,
+        load_causal,
+        read_tokens,
+    )
     from fairseq_memattn.evaluation.perplexity import causal_block_losses, causal_stream_losses
 
     model, tokenizer = load_causal(Path(args.path), "cpu" if args.cpu else None)
@@ -167,6 +171,8 @@ def of_transformers(args: argparse.Namespace) -> list[Row]:
         raise ValueError(f"{args.data}: has fewer than two tokens")
     args.tokens_per_sample = args.tokens_per_sample or BLOCK
     check_sizes(args)
+    if (most := learned_positions(model)) is not None:
+        check_positions(args, len(tokens), most)
     ways: dict[str, Any] = {
         f"context {window}": partial(causal_block_losses, window=window)
         for window in args.context_window
@@ -181,6 +187,21 @@ def of_transformers(args: argparse.Namespace) -> list[Row]:
             losses, read = losses_of(model, tokens, size=size, progress=bar.update)
         rows.append(result(way, losses, read, start))
     return rows
+
+
+def check_positions(args: argparse.Namespace, tokens: int, most: int) -> None:
+    """Raises ValueError for blocks, or a text, of more tokens than a model has positions."""
+    longest = min(args.tokens_per_sample, tokens)
+    if args.context_window and longest > most:
+        raise ValueError(
+            f"--tokens-per-sample: a block may have at most the {most} positions of the model, "
+            f"but one has {longest}"
+        )
+    if args.stateful and tokens - 1 > most:
+        raise ValueError(
+            f"--stateful: the text may have at most the {most} positions of the model and one more "
+            f"token, but has {tokens}"
+        )
 
 
 def of_fairseq(args: argparse.Namespace) -> list[Row]:

@@ -60,6 +60,17 @@ def load_causal(folder: Path, device: str | None = None) -> tuple[Any, Any]:
     return model.to(chosen).eval(), tokenizer
 
 
+def learned_positions(model: Any) -> int | None:
+    """The longest sequence of a model with an embedding of each position, such as GPT-2."""
+    from torch.nn import Embedding
+
+    most = getattr(model.config, "max_position_embeddings", None)
+    words, modules = model.get_input_embeddings(), model.modules()
+    sizes = {x.num_embeddings for x in modules if isinstance(x, Embedding) and x is not words}
+    # OPT has two more.
+    return most if most and sizes & {most, most + 2} else None
+
+
 def read_tokens(files: Iterable[Path], tokenizer: Any) -> "Tensor":
     """The tokens (N,) of texts, with the end symbol between two of them, if there is one."""
     import torch
