@@ -4,9 +4,18 @@ import pytest
 import torch
 from cases import Case, assert_all_close, draw, in_pieces, padding, run
 from full import full
+from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_memattn.attention.ops.rotary import Rotary
-from fairseq_memattn.attention.ops.spill import Places, Slots, naive, spill_attention, spill_step
+from fairseq_memattn.attention.ops.spill import (
+    Places,
+    Slots,
+    naive,
+    spill_attention,
+    spill_read,
+    spill_step,
+    spill_write,
+)
 
 H, D, M = 2, 4, 3
 ROTARY = Rotary(100.0)
@@ -83,3 +92,17 @@ def test_definition(length, places, steepness, pad):
         run(lambda *x: defined(*x, kind="encoder"), leaves, allow_unused=True),
         1e-10,
     )
+
+
+def test_short_source_is_exact():
+    places = Places(1, 2, M)
+    q, k, v, weight, _ = inputs(9)
+    mask = torch.tensor([[1, 0, 0, 1, 0, 0, 0, 0, 1], [0, 0, 1, 1, 1, 0, 0, 1, 1]]).bool()
+
+    def write_logits(k):
+        return k @ weight.transpose(1, 2)
+
+    state = spill_write(k, v, places, write_logits(k), mask)
+    out = spill_read(q, state, places, Slots(write_logits, torch.zeros(H)))
+    expected = scaled_dot_product_attention(q, k, v, attn_mask=~mask[:, None, None])
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)

@@ -172,10 +172,11 @@ class LocalMLPControl(SinkControl):
     `fairseq_memattn.attention.ops.spill` has the definition. alpha = exp(W_phi k), with a W_phi for
     each head of keys and the keys before rotary positions, which apply to exact tokens alone: the
     window holds keys and values, and not the x of ABC-MLP. In encoder attention, whose window is
-    around each query, the learned slots hold all tokens but the first ones; cross attention reads
-    the memory after the last token of the source. Dropout omits weights of exact tokens and writes
-    into learned slots. A learned number for each head of keys, `slot_bias` at first, is added to
-    the read logits of learned slots.
+    around each query, the learned slots hold all tokens but the first ones. Cross attention reads
+    the memory of the whole source, whose learned slots hold a part each of what is not exact,
+    adjacent tokens: a source of no more tokens than slots is exact. Dropout omits weights of exact
+    tokens and writes into learned slots. A learned number for each head of keys, `slot_bias` at
+    first, is added to the read logits of learned slots.
     """
 
     Options = LocalMLPOptions

@@ -8,6 +8,9 @@ Control", section 3.3, A.1 and 4). After token t, counted from 0 without padding
     M slots of the rest   F <= i <= t - W          K~ = sum phi_i (x) k_i, V~ = sum phi_i (x) v_i
 
 with phi_i = alpha_i / sum_j alpha_j over the rest, and the rotation R_i of position i, if there is
+one. Cross attention reads the memory after the last token, t = S - 1, with phi_im = 0 where token i
+is not in part m of the rest: a rest of at most M tokens has a slot for each of them, so that it is
+exact, and a longer one is divided into M parts of adjacent tokens, whose lengths differ by at most
 one. One softmax runs over all that is written: over (R_t q_t) . (R_i k_i) D ** -0.5 and
 q_t . K~_m D ** -0.5 + b, with a b for each head of keys. Write logits are computed from k_i, which
 the window still holds when the token leaves.
@@ -184,9 +187,9 @@ def spill_step(
 def spill_write(
     k: Tensor, v: Tensor, places: Places, log_alpha: Tensor, key_padding_mask: Tensor | None = None
 ) -> SpillState:
-    """The memory after a whole sequence, which `spill_read` reads.
+    """The memory of a whole source, which `spill_read` reads in cross attention.
 
-    k, v: (B, G, S, D); log_alpha: (B, G or 1, S, M)
+    k, v: (B, G, S, D); log_alpha: (B, G or 1, S, M). Slot m is written by part m of the rest alone.
     """
     packing = Packing.of(k, key_padding_mask)
     k, v, log_alpha = (packing.pack(x) for x in (k, v, log_alpha))
@@ -200,6 +203,7 @@ def spill_write(
     wanted = wanted.clamp(0, k.shape[2] - 1)
     keys, values = (take(x, wanted).masked_fill(missing, 0.0) for x in (k, v))
     stays = (index < places.first) | (index >= tokens.unsqueeze(1) - places.window)
+    log_alpha = log_alpha.masked_fill(~_parts(index, tokens, places), -torch.inf)
     return SpillState(keys, values, *_spilled(k, v, log_alpha, stays), queue, tokens)
 
 
@@ -374,6 +378,14 @@ def _first_tokens(
         for new, held in ((k, state.exact_keys), (v, state.exact_values))
     )
     return SharedTokens(keys, values, (entries <= index.unsqueeze(2)).unsqueeze(1))
+
+
+def _parts(index: Tensor, tokens: Tensor, places: Places) -> Tensor:
+    """(B, 1, S, M): which tokens of a source are in the part of each slot; tokens: (B,)"""
+    slots = torch.arange(places.slots, device=index.device)
+    rest = (tokens - places.first - places.window).clamp_min(max(places.slots, 1))
+    part = (index - places.first) * places.slots // rest.unsqueeze(1)
+    return (part.unsqueeze(2) == slots).unsqueeze(1)
 
 
 def _spilled(k: Tensor, v: Tensor, log_alpha: Tensor, stays: Tensor) -> MemoryState:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fairseq_memattn.attention.ops.abc.naive import memory
 from fairseq_memattn.attention.ops.spill import Places
 from fairseq_memattn.attention.ops.window.chunked import Window
 from fairseq_memattn.attention.ops.window.naive import seen_from
@@ -42,10 +41,12 @@ def spill_attention(
             query = turn(q[b, h, t], place)
             seen = [turn(keys[i], i) @ query * q.shape[3] ** -0.5 for i in exact]
             contents = [values[i] for i in exact]
-            if spilled and bias is not None:
-                slot_keys, slots = memory(keys[spilled], values[spilled], logits[spilled])
-                seen += list(slot_keys @ q[b, h, t] * q.shape[3] ** -0.5 + bias[h])
-                contents += list(slots)
+            for m in range(places.slots):
+                part = spilled if kind != "cross" else _part(m, spilled, places.slots)
+                if part and bias is not None:
+                    phi = logits[part, m].softmax(0)
+                    seen.append(phi @ keys[part] @ q[b, h, t] * q.shape[3] ** -0.5 + bias[h])
+                    contents.append(phi @ values[part])
             out[b, h, t] = torch.stack(seen).softmax(0) @ torch.stack(contents)
     return out
 
@@ -58,3 +59,9 @@ def _memory(t: int, length: int, places: Places, kind: str) -> tuple[list[int], 
         return sorted(first | near), [i for i in range(length) if i not in first]
     exact = {i for i in range(t + 1) if i in first or i > t - places.window}
     return sorted(exact), [i for i in range(t + 1) if i not in exact]
+
+
+def _part(m: int, spilled: list[int], slots: int) -> list[int]:
+    """Which tokens a slot of cross attention holds: their parts are as equal as they can be."""
+    length = max(len(spilled), slots)
+    return [i for n, i in enumerate(spilled) if m * length <= n * slots < (m + 1) * length]
