@@ -145,7 +145,7 @@ class LocalMLPOptions(SinkOptions):
     slot_bias: float = option(
         0.0,
         "the first value of a learned number that is added to the read logits of the learned "
-        "slots; -2 where they join a trained model",
+        "slots, but in cross attention; -2 where they join a trained model",
         at_least=-100,
     )
 
@@ -176,7 +176,7 @@ class LocalMLPControl(SinkControl):
     the memory of the whole source, whose learned slots hold a part each of what is not exact,
     adjacent tokens: a source of no more tokens than slots is exact. Dropout omits weights of exact
     tokens and writes into learned slots. A learned number for each head of keys, `slot_bias` at
-    first, is added to the read logits of learned slots.
+    first, is added to the read logits of learned slots, but in cross attention.
     """
 
     Options = LocalMLPOptions
@@ -188,7 +188,8 @@ class LocalMLPControl(SinkControl):
         self.weight = nn.Parameter(torch.empty(heads, self.places.slots, width))
         # Write logits are as large as those of `MLPControl`.
         nn.init.normal_(self.weight, std=4 * max(width, 1) ** -0.5)
-        self.bias = nn.Parameter(torch.full((heads,), options.slot_bias))
+        if sizes.kind != "cross":
+            self.bias = nn.Parameter(torch.full((heads,), options.slot_bias))
 
     @full_precision
     def log_alpha(self, k: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ class Slots(NamedTuple):
     """What is learned of the slots.
 
     write_logits: log alpha (B, G or 1, S, M) of keys (B, G, S, D), which are not turned
-    bias: b, (G,); None where there are no slots
+    bias: b, (G,); None is 0
     """
 
     write_logits: Callable[[Tensor], Tensor]

@@ -43,9 +43,10 @@ def spill_attention(
             contents = [values[i] for i in exact]
             for m in range(places.slots):
                 part = spilled if kind != "cross" else _part(m, spilled, places.slots)
-                if part and bias is not None:
+                if part:
                     phi = logits[part, m].softmax(0)
-                    seen.append(phi @ keys[part] @ q[b, h, t] * q.shape[3] ** -0.5 + bias[h])
+                    logit = phi @ keys[part] @ q[b, h, t] * q.shape[3] ** -0.5
+                    seen.append(logit if bias is None else logit + bias[h])
                     contents.append(phi @ values[part])
             out[b, h, t] = torch.stack(seen).softmax(0) @ torch.stack(contents)
     return out
