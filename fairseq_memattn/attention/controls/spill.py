@@ -65,6 +65,7 @@ class SinkControl(Control):
     def __init__(self, sizes: Sizes, options: SinkOptions) -> None:
         super().__init__(sizes, options)
         self.places = options.places(sizes.slots)
+        self.reads_source = sizes.kind == "cross"
         self.gate_sizes = (sizes.attention_heads, self.places.slots)
         self.bias = None
 
@@ -87,15 +88,15 @@ class SinkControl(Control):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens, *, causal: bool, dropout: float = 0.0
     ) -> Tensor:
-        learned, mask = self.learned(dropout), tokens.key_padding_mask
+        learned = self.learned(dropout)
         if not causal and not self.is_centred:
-            state = spill_write(k, v, self.places, learned.write_logits(k), mask)
+            state = self._written(k, v, learned.write_logits(k), tokens)
             return spill_read(q, state, self.places, learned, dropout=dropout)
         return spill_attention(
             *(q, k, v, self.places, learned),
             causal=causal,
             rotation=tokens.rotation,
-            key_padding_mask=mask,
+            key_padding_mask=tokens.key_padding_mask,
             dropout=dropout,
         )
 
@@ -109,7 +110,11 @@ class SinkControl(Control):
         )
 
     def write(self, k: Tensor, v: Tensor, tokens: Tokens) -> Any:
-        return spill_write(k, v, self.places, self.log_alpha(k), tokens.key_padding_mask)
+        return self._written(k, v, self.log_alpha(k), tokens)
+
+    def _written(self, k: Tensor, v: Tensor, log_alpha: Tensor, tokens: Tokens) -> SpillState:
+        mask = tokens.key_padding_mask
+        return spill_write(k, v, self.places, log_alpha, mask, in_parts=self.reads_source)
 
     def read(self, q: Tensor, state: SpillState, rotation: Rotation | None = None) -> Tensor:
         return spill_read(q, state, self.places, self.learned(), rotation=rotation)
@@ -117,8 +122,7 @@ class SinkControl(Control):
     def vectors(self, k: Tensor, tokens: Tokens) -> Tensor:
         """phi of the memory after the last token, first tokens and window before learned slots."""
         units = units_of(k)
-        mask = tokens.key_padding_mask
-        state = spill_write(units, units, self.places, self.log_alpha(k), mask)
+        state = self._written(units, units, self.log_alpha(k), tokens)
         return state.values.transpose(2, 3)
 
     def weights(self, q: Tensor, state: SpillState, rotation: Rotation | None = None) -> Tensor:
@@ -188,7 +192,7 @@ class LocalMLPControl(SinkControl):
         self.weight = nn.Parameter(torch.empty(heads, self.places.slots, width))
         # Write logits are as large as those of `MLPControl`.
         nn.init.normal_(self.weight, std=4 * max(width, 1) ** -0.5)
-        if sizes.kind != "cross":
+        if not self.reads_source:
             self.bias = nn.Parameter(torch.full((heads,), options.slot_bias))
 
     @full_precision

@@ -185,11 +185,18 @@ def spill_step(
 
 @full_precision
 def spill_write(
-    k: Tensor, v: Tensor, places: Places, log_alpha: Tensor, key_padding_mask: Tensor | None = None
+    k: Tensor,
+    v: Tensor,
+    places: Places,
+    log_alpha: Tensor,
+    key_padding_mask: Tensor | None = None,
+    *,
+    in_parts: bool,
 ) -> SpillState:
-    """The memory of a whole source, which `spill_read` reads in cross attention.
+    """The memory after a whole sequence, which `spill_read` reads.
 
-    k, v: (B, G, S, D); log_alpha: (B, G or 1, S, M). Slot m is written by part m of the rest alone.
+    k, v: (B, G, S, D); log_alpha: (B, G or 1, S, M)
+    in_parts: slot m is written by part m of the rest alone, as in cross attention
     """
     packing = Packing.of(k, key_padding_mask)
     k, v, log_alpha = (packing.pack(x) for x in (k, v, log_alpha))
@@ -203,7 +210,8 @@ def spill_write(
     wanted = wanted.clamp(0, k.shape[2] - 1)
     keys, values = (take(x, wanted).masked_fill(missing, 0.0) for x in (k, v))
     stays = (index < places.first) | (index >= tokens.unsqueeze(1) - places.window)
-    log_alpha = log_alpha.masked_fill(~_parts(index, tokens, places), -torch.inf)
+    if in_parts:
+        log_alpha = log_alpha.masked_fill(~_parts(index, tokens, places), -torch.inf)
     return SpillState(keys, values, *_spilled(k, v, log_alpha, stays), queue, tokens)
 
 
