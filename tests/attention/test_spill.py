@@ -103,6 +103,6 @@ def test_short_source_is_exact():
         return k @ weight.transpose(1, 2)
 
     state = spill_write(k, v, places, write_logits(k), mask, in_parts=True)
-    out = spill_read(q, state, places, Slots(write_logits, torch.zeros(H)))
+    out = spill_read(q, state, places, Slots(write_logits, None))
     expected = scaled_dot_product_attention(q, k, v, attn_mask=~mask[:, None, None])
     torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)

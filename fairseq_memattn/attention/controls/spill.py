@@ -149,7 +149,7 @@ class LocalMLPOptions(SinkOptions):
     slot_bias: float = option(
         0.0,
         "the first value of a learned number that is added to the read logits of the learned "
-        "slots, but in cross attention; -2 where they join a trained model",
+        "slots, except in cross attention; -2 where they join a trained model",
         at_least=-100,
     )
 
@@ -177,10 +177,10 @@ class LocalMLPControl(SinkControl):
     each head of keys and the keys before rotary positions, which apply to exact tokens alone: the
     window holds keys and values, and not the x of ABC-MLP. In encoder attention, whose window is
     around each query, the learned slots hold all tokens but the first ones. Cross attention reads
-    the memory of the whole source, whose learned slots hold a part each of what is not exact,
-    adjacent tokens: a source of no more tokens than slots is exact. Dropout omits weights of exact
-    tokens and writes into learned slots. A learned number for each head of keys, `slot_bias` at
-    first, is added to the read logits of learned slots, but in cross attention.
+    the memory of the whole source, in which each learned slot holds a part of the tokens that are
+    not exact: a source of no more tokens than slots is exact. Dropout omits weights of exact tokens
+    and writes into learned slots. A learned number for each head of keys, `slot_bias` at first, is
+    added to the read logits of learned slots, except in cross attention.
     """
 
     Options = LocalMLPOptions

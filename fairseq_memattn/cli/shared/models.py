@@ -226,7 +226,8 @@ def find_device(name: str | None) -> "torch.device":
     try:
         return torch.empty(0, device=name).device
     except (AssertionError, RuntimeError) as error:
-        raise MemAttnError(f"--device {name}: {str(error).partition(chr(10))[0]}") from None
+        sentence, _, _ = str(error).partition("\n")
+        raise MemAttnError(f"--device {name}: {sentence}") from None
 
 
 def load_translator(folder: Path, device: str | None) -> "DocumentTranslator":
